@@ -1,0 +1,274 @@
+"""Settings: one frozen value, read once from ``OTEL_JOURNAL_*``.
+
+``OTEL_*`` variables belong to the OpenTelemetry SDK and are read by it, with two exceptions that
+decide whether we run at all: ``OTEL_SDK_DISABLED`` and the content-capture switch shared by all
+GenAI instrumentations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from .errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from .semconv import Generation
+
+PREFIX: Final = "OTEL_JOURNAL_"
+CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""Shared switch for message content (OpenTelemetry GenAI util): NO_CONTENT, SPAN_ONLY, ..."""
+DISABLED_VARIABLE: Final = "OTEL_SDK_DISABLED"
+
+_TRUE: Final = frozenset({"true", "1", "yes", "on"})
+_FALSE: Final = frozenset({"false", "0", "no", "off"})
+_CAPTURE: Final = {
+    "no_content": False,
+    "span_only": True,
+    "event_only": False,
+    "span_and_event": True,
+}
+
+
+def _setting(default: Any, doc: str, parse: Callable[[str], Any], allowed: str) -> Any:
+    return dataclasses.field(
+        default=default, metadata={"doc": doc, "parse": parse, "allowed": allowed}
+    )
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise ValueError
+
+
+def _integer(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text)
+        if not low <= value <= high:
+            raise ValueError
+        return value
+
+    return parse
+
+
+def _seconds(low: float, high: float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        value = float(text)
+        if not low <= value <= high:  # NaN fails both comparisons
+            raise ValueError
+        return value
+
+    return parse
+
+
+def _choice(*values: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() not in values:
+            raise ValueError
+        return text.lower()
+
+    return parse
+
+
+def _capture(text: str) -> bool:
+    return _CAPTURE[text.lower()]
+
+
+_ATTRIBUTE: Final = re.compile(r"[A-Za-z_][\w.-]*\*?|\*", re.ASCII)
+"""Name of a span attribute, or the beginning of names followed by a star."""
+
+
+def attribute_names(text: str) -> tuple[str, ...]:
+    """Split the value of `Settings.span_attributes`.
+
+    Raises:
+        ValueError: a part is no attribute name.
+    """
+    names = tuple(name for part in text.split(",") if (name := part.strip()))
+    if not all(map(_ATTRIBUTE.fullmatch, names)):
+        raise ValueError
+    return names
+
+
+def _attributes(text: str) -> str:
+    return ",".join(attribute_names(text))
+
+
+_BOOLEAN: Final = "true or false"
+_DAY_S: Final = 86_400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that can be configured; the environment gives the same names in upper case."""
+
+    semconv: Generation = _setting(
+        "0.1",
+        "Generation of GenAI names on spans and metrics.",
+        _choice("0.1", "1.41", "both"),
+        "0.1, 1.41 or both",
+    )
+    spans: str = _setting(
+        "kept",
+        "Which operations become spans: roots, nodes, model, tool and retrieval calls, or all.",
+        _choice("kept", "all", "none"),
+        "kept, all or none",
+    )
+    metrics: bool = _setting(True, "Fold events into Prometheus series.", _boolean, _BOOLEAN)
+    capture_content: bool = _setting(
+        False,
+        "Put prompts, completions, tool arguments and results, queries and exception messages on "
+        f"spans and logs. Also set by {CAPTURE_VARIABLE}=SPAN_ONLY or SPAN_AND_EVENT.",
+        _boolean,
+        _BOOLEAN,
+    )
+    span_attributes: str = _setting(
+        "",
+        "Names of the attributes that go onto spans, comma-separated; a name that ends in * stands "
+        "for all that begin so. Empty: all. otel_journal.outcome and error.type always stay; "
+        "metrics and the feed are not affected.",
+        _attributes,
+        "attribute names separated by commas, each may end in *",
+    )
+    max_content_chars: int = _setting(
+        32_768,
+        "Longest content attribute or stored payload, in characters; longer values are cut "
+        "inside valid JSON, marked and counted.",
+        _integer(64, 10_000_000),
+        "an integer from 64 to 10000000",
+    )
+    track_token_usage: bool = _setting(
+        True, "Count tokens in totals, spans and metrics.", _boolean, _BOOLEAN
+    )
+    propagate: bool = _setting(
+        True,
+        "Make nodes, tools and model calls current in the OpenTelemetry context, so that HTTP and "
+        "DB spans become their children and provider instrumentations keep quiet.",
+        _boolean,
+        _BOOLEAN,
+    )
+    max_label_values: int = _setting(
+        100,
+        "Distinct values per metric label; further ones are folded into __other__ and counted.",
+        _integer(1, 100_000),
+        "an integer from 1 to 100000",
+    )
+    max_open_operations: int = _setting(
+        10_000,
+        "Operations open at once; beyond it the oldest is closed as abandoned and counted.",
+        _integer(16, 10_000_000),
+        "an integer from 16 to 10000000",
+    )
+    max_operation_age: float = _setting(
+        86_400.0,
+        "Seconds after which an operation that never ended is closed as abandoned.",
+        _seconds(0.1, 30 * _DAY_S),
+        "seconds from 0.1 to 2592000",
+    )
+    max_remembered: int = _setting(
+        10_000,
+        "Ended operations remembered to recognise replays and late children.",
+        _integer(16, 10_000_000),
+        "an integer from 16 to 10000000",
+    )
+    max_summaries: int = _setting(
+        1_000,
+        "Ended runs whose summary stays available.",
+        _integer(1, 1_000_000),
+        "an integer from 1 to 1000000",
+    )
+    grace: float = _setting(
+        2.0,
+        "Seconds that late usage may take to reach its span, and a child may outlive its parent "
+        "before it is closed.",
+        _seconds(0.0, 600.0),
+        "seconds from 0 to 600",
+    )
+    queue_size: int = _setting(
+        65_536,
+        "Events waiting for the worker. Payload (feed rows) is dropped from half of it, spans "
+        "and counters only when it is full; both are counted.",
+        _integer(16, 10_000_000),
+        "an integer from 16 to 10000000",
+    )
+    linger: float = _setting(
+        0.02,
+        "Seconds the worker waits for more events before it handles a batch.",
+        _seconds(0.0, 10.0),
+        "seconds from 0 to 10",
+    )
+    shutdown_timeout: float = _setting(
+        5.0,
+        "Seconds that the flush at interpreter exit may take.",
+        _seconds(0.0, 600.0),
+        "seconds from 0 to 600",
+    )
+    disabled: bool = _setting(
+        False,
+        f"Record nothing at all. Also set by {DISABLED_VARIABLE}=true.",
+        _boolean,
+        _BOOLEAN,
+    )
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> Settings:
+        """Read ``OTEL_JOURNAL_*`` (default: the process environment).
+
+        Empty values count as unset, as everywhere in OpenTelemetry.
+
+        Raises:
+            SettingsError: a value is not allowed, or a variable of our prefix is unknown.
+        """
+        env = os.environ if environ is None else environ
+        fields = {PREFIX + f.name.upper(): f for f in dataclasses.fields(cls)}
+        values: dict[str, Any] = {}
+        for variable, field in _shared(fields).items():
+            if text := env.get(variable, "").strip():
+                values[field.name] = _parse(variable, text, field)
+        for variable in (name for name in env if name.startswith(PREFIX)):
+            if variable not in fields:
+                known = ", ".join(sorted(fields))
+                msg = f"{variable} is not a setting of otel-journal; known: {known}"
+                raise SettingsError(msg)
+            if text := env[variable].strip():
+                values[fields[variable].name] = _parse(variable, text, fields[variable])
+        return cls(**values)
+
+    def __post_init__(self) -> None:
+        """Check values given in code by the same rules as those from the environment.
+
+        Raises:
+            SettingsError: a value is not allowed.
+        """
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                _parse(field.name, str(value), field)
+
+
+def _shared(fields: Mapping[str, dataclasses.Field[Any]]) -> dict[str, dataclasses.Field[Any]]:
+    """Variables that are not ours but set one of our settings; ours win over them."""
+    return {
+        CAPTURE_VARIABLE: fields[PREFIX + "CAPTURE_CONTENT"],
+        DISABLED_VARIABLE: fields[PREFIX + "DISABLED"],
+    }
+
+
+def _parse(variable: str, text: str, field: dataclasses.Field[Any]) -> Any:
+    parse = cast("Callable[[str], Any]", field.metadata["parse"])
+    allowed = field.metadata["allowed"]
+    if variable == CAPTURE_VARIABLE:
+        parse, allowed = _capture, "NO_CONTENT, SPAN_ONLY, EVENT_ONLY or SPAN_AND_EVENT"
+    try:
+        return parse(text)
+    except (ValueError, KeyError):
+        msg = f"{variable}={text!r} is not allowed; allowed: {allowed}"
+        raise SettingsError(msg) from None
