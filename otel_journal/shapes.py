@@ -36,6 +36,9 @@ _EMPTY_CHARS: Final = 72
 _CUT_CHARS: Final = 256
 """Characters that a long text is left at the least when its list is cut (`payload`)."""
 
+_BATCH: Final = 8
+"""Messages converted before they are weighed; most prompts have no more."""
+
 _LISTS: Final = ("content", "tool_calls", "invalid_tool_calls")
 """Fields of a message that become parts."""
 
@@ -61,15 +64,18 @@ def input_messages(prompt: Sequence[object], *, limit: int) -> tuple[list[Any], 
         The messages in the form of the GenAI conventions, and how many were left out.
     """
     found: list[Any] = []
-    left = limit
-    for message in guarded(iter, prompt) or ():
-        told = {"role": "user", "content": message} if isinstance(message, str) else message
-        converted = messages.input_messages([_bounded(told, limit)])
+    left, total = limit, len(prompt)
+    rest = guarded(iter, prompt) or iter(())
+    while left >= 0 and (batch := list(islice(rest, _BATCH))):
+        converted = messages.input_messages([_bounded(_told(one), limit) for one in batch])
         found += converted
-        left -= sum(map(_least_chars, converted))
-        if left < 0:
-            break
-    return found, len(prompt) - len(found)
+        if len(found) < total:
+            left -= sum(map(_least_chars, converted))
+    return found, total - len(found)
+
+
+def _told(message: object) -> object:
+    return {"role": "user", "content": message} if isinstance(message, str) else message
 
 
 def _least_chars(message: dict[str, Any]) -> int:
@@ -109,7 +115,7 @@ def _bounded(message: object, limit: int) -> object:
     long = [
         name
         for name in _LISTS
-        if type(found := stored.get(name)) in (list, tuple) and len(found) > most
+        if isinstance(found := stored.get(name), (list, tuple)) and len(found) > most
     ]
     if not long:
         return message

@@ -14,8 +14,15 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, TypedDict
 from uuid import UUID, uuid4
 
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
-from langchain_core.outputs import ChatGeneration, LLMResult
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    AnyMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
 from langchain_core.tools import StructuredTool
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
@@ -314,10 +321,20 @@ def w3() -> Workload:
     return Workload(title, rounds=20, units=1, run=run, runs_per_unit=CONCURRENT)
 
 
+class Streaming(ScriptedModel):
+    """Streams as fast as it can, so that what a handler adds is not lost in the model's noise."""
+
+    def _stream(self, messages, stop=None, run_manager=None, **kwargs):  # noqa: ARG002
+        for _ in range(CHUNKS - 1):
+            yield ChatGenerationChunk(message=AIMessageChunk(content="tok "))
+        last = AIMessageChunk(content="", usage_metadata=USAGE, chunk_position="last")
+        last.response_metadata = {"model_name": MODEL, "finish_reason": "stop"}
+        yield ChatGenerationChunk(message=last)
+
+
 def w4() -> Workload:
     """Return a model that streams."""
-    words = ai(" ".join(["tok"] * CHUNKS), usage=USAGE)
-    model = ScriptedModel(script=[words], model_name=MODEL)
+    model = Streaming(script=[ai(ANSWER)], model_name=MODEL)
 
     def run(_handlers: Handlers, config: Any, units: int) -> None:
         for _ in range(units):
