@@ -79,7 +79,7 @@ class Opening:
                 self._open(o, self._parent(o), 0)
                 return
             if past.root and o.kind == "chain" and o.key not in self._reopening:
-                # A re-used run id or a replay: the first child with a new id tells (fact 23b).
+                # A reused run id or a replay: the first child with a new id tells (fact 23b).
                 self._reopening.remember(o.key, o)
                 return
         stats.replays_dropped[kind] += 1

@@ -154,7 +154,7 @@ class OperationTable:
         self.open.pop(operation.key, None)
         closed = self.closed
         if operation.occurrence:
-            closed.pop(operation.key, None)  # a re-used id is remembered as its newest occurrence
+            closed.pop(operation.key, None)  # a reused id is remembered as its newest occurrence
         closed[operation.key] = operation
         if len(closed) > self._max_remembered:
             closed.popitem(last=False)

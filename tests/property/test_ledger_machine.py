@@ -240,7 +240,7 @@ class LedgerMachine(RuleBasedStateMachine):
         for _ in range(times):
             self.noisy.observe(o)
             if closed_root:
-                # A replay brings both halves; a start alone may be a re-used run id.
+                # A replay brings both halves; a start alone may be a reused run id.
                 again = Ended(o.key, self.now, "node")
                 self.noisy.observe(again)
         self.take()

@@ -515,7 +515,7 @@ class TestRuns:
         assert age == 7.0
 
     def test_one_root_id_may_run_again(self) -> None:
-        """A re-used root id is a run of its own: open runs are told apart by span id too."""
+        """A reused root id is a run of its own: open runs are told apart by span id too."""
         series = folded(
             run("run.start", span_id="1" * 16),
             run("run.start", span_id="2" * 16),
