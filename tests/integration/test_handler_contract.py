@@ -399,7 +399,10 @@ def test_payloads_are_read_in_the_callback(
         _mutate(kind, handler, root)
         handler.on_chain_end({}, run_id=root)
         journal.shutdown()
-        told = [str(event) for event in journal.store.read(limit=1_000)]
+        told = [
+            f"{event.content} {event.metadata} {event.span}"
+            for event in journal.store.read(limit=1_000)
+        ]
         told += [str(dict(span.attributes or {})) for span in spans.get_finished_spans()]
 
     assert any("before" in text for text in told)

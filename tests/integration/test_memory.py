@@ -35,7 +35,7 @@ from otel_journal import Journal, RunJournal, Settings, custom_events, opening, 
 from otel_journal.propagation import OperationSpan
 
 KIB = 1_024
-LIMIT = 500
+LIMIT = 400
 """Cap of each table in these tests; with the defaults they would take twenty times as long."""
 FIXED = (
     (tool_calls, "MAX_PENDING"),

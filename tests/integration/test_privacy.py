@@ -340,7 +340,9 @@ def test_store_has_no_run_metadata(tracer_provider: TracerProvider) -> None:
         settings, tracer_provider=tracer_provider, registry=CollectorRegistry(), store=store
     ) as journal:
         _agent_program(journal.handler(), invoke)
-    rows = "\n".join(str(event) for event in store.read(limit=1_000))
+    rows = "\n".join(
+        f"{event.content} {event.metadata} {event.span}" for event in store.read(limit=1_000)
+    )
 
     assert PLANTED["answer"] in rows
     assert PLANTED["metadata value"] not in rows
