@@ -110,6 +110,8 @@ class Pipeline:
 
     def _reset(self) -> None:
         self._queue: deque[Event] = deque()
+        self.awake = False
+        """The worker will look at everything that is there now; callbacks read it, unlocked."""
         self._wake = Signal()
         self._urgent = Signal()
         self._done = threading.Condition(threading.Lock())
@@ -180,6 +182,7 @@ class Pipeline:
         """See that a worker runs and looks at the queue and the clock."""
         if self._worker is None:
             self._start()
+        self.awake = self._worker is not None
         self._wake.set()
 
     def _start(self) -> None:
@@ -206,10 +209,12 @@ class Pipeline:
                     self._urgent.wait(self._linger)
                 self._wake.clear()
                 self._urgent.clear()
+                self.awake = False  # before the drain: what comes after it must wake us again
                 wait = min(IDLE_WAIT_S, self._guard_tick())
                 self._empty()
             self._empty()
         finally:
+            self.awake = False
             if not self._stopping:  # not foreseen; the next event starts another worker
                 self._worker = None
 

@@ -263,7 +263,11 @@ class Propagation:
             # Models call no runnables: one that seems to was cancelled and never ended.
             span = trace.get_current_span(span.around)
         if type(span) is OperationSpan and span.scope is self:
+            # The ledger will know it; asking for its ids now would cost the agent a drain. If it
+            # has been closed by then, what is around all of ours is the parent.
             key = span.key
+            while type(span) is OperationSpan and span.scope is self:
+                span = trace.get_current_span(span.around)
         context = span.get_span_context()
         if not context.is_valid:
             return None if key is None else Ambient("", "", sampled=False, remote=False, op_key=key)

@@ -104,7 +104,7 @@ class Recorder:
                     self._empty(_HELP)
                 finally:
                     self._lock.release()
-        elif self._pipeline is not None:
+        elif self._pipeline is not None and not self._pipeline.awake:
             self._pipeline.wake()
 
     def record(self, o: Observation) -> None:

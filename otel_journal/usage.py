@@ -119,7 +119,7 @@ def _search(source: object) -> Usage | None:
     candidates = [container[place] for place in PLACES if place in container]
     for candidate in (*candidates, container):
         raw = mapping(candidate)
-        if not raw or COUNT_FIELDS.isdisjoint(raw):
+        if not raw or raw.keys().isdisjoint(COUNT_FIELDS):
             continue
         usage = _read(raw, _dialect_of(raw))
         if usage is not None:

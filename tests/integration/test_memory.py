@@ -48,8 +48,8 @@ MOST_BYTES = 64
 MOST_KIB = 3 * KIB
 """Growth of the process that is no leak: what the allocator keeps of the last batch."""
 USAGE = {"input_tokens": 5, "output_tokens": 2, "total_tokens": 7}
-CHUNK = 500
-"""Runs between two flushes: less than the queue holds."""
+CHUNK = 200
+"""Runs between two flushes: fewer than may be open at once."""
 
 
 class Nowhere(SpanExporter):
