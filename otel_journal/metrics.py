@@ -334,9 +334,10 @@ class MetricsFold:
             histogram.observe(span.duration_s, origin)
 
     def _amend(self, event: Event, span: SpanBlock) -> None:
-        """Book usage of an operation whose end has been folded without any."""
+        """Book usage of an operation whose end has been folded without any, or from outside."""
         origin = _origin(event, span)
-        self._amended.add(1, origin)
+        if not event.metadata.get("external"):
+            self._amended.add(1, origin)
         if span.usage is not None:
             failed = span.outcome == "error"
             self._tokens[_token_key(span)].book(span.usage, origin, failed=failed)

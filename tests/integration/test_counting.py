@@ -543,7 +543,9 @@ def test_summary_agrees_with_the_counters(journal: Journal, tokens: Any) -> None
     assert summary.by("provider")["scripted"].details["reasoning"] == 8
 
 
-def test_external_usage_shares_the_callbacks_ids(journal: Journal, tokens: Any) -> None:
+def test_external_usage_shares_the_callbacks_ids(
+    journal: Journal, tokens: Any, sample: Any
+) -> None:
     """Work reported by hand counts once per source, and not if its callback was counted."""
     handler, root, call = journal.handler(), uuid4(), uuid4()
     handler.on_chain_start({}, {}, run_id=root, name="graph")
@@ -557,3 +559,4 @@ def test_external_usage_shares_the_callbacks_ids(journal: Journal, tokens: Any) 
     assert tokens("input", caller="subagent:x") == 50
     assert journal.summary(root).input_tokens == 150
     assert journal.summary(root).by("model")["m"].input_tokens == 50
+    assert sample("otel_journal_usage_amended_total") == 0  # it was not late
