@@ -396,9 +396,10 @@ class TestRuns:
         assert len(journal.ledger.streams) <= LIMIT
         still_open = sample("otel_journal_operations_open")
         assert still_open <= LIMIT
-        assert sample("otel_journal_operations_closed_total", reason="parent_end") == 10 * LIMIT
+        with_run = sample("otel_journal_operations_closed_total", reason="parent_end")
+        assert 0 < with_run <= 10 * LIMIT  # on a slow machine the cap is quicker than the grace
         closed = sample("otel_journal_operations_closed_total", reason="cap")
-        assert closed + still_open == 10 * LIMIT
+        assert closed + with_run + still_open == 20 * LIMIT
 
     def test_calls_that_never_end_do_not_nest(self, registry, request):
         """In one context, too: what the caps have closed no longer hides what was around it.
