@@ -29,6 +29,8 @@ from prometheus_client import CollectorRegistry
 from otel_journal import Journal, RunJournal, Settings, failures, open_store
 from otel_journal.payload import shorten
 
+pytestmark = pytest.mark.flaky(reruns=2)  # measures time, on a machine others use too
+
 MB = 1_000_000
 TRACED = sys.gettrace() is not None
 """Coverage is measured, which costs every line of Python several times its price."""

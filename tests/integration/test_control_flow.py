@@ -36,6 +36,8 @@ from prometheus_client.exposition import generate_latest
 from otel_journal import Journal, Settings, open_store
 from otel_journal.testing import ScriptedModel, ai, tool_call
 
+pytestmark = pytest.mark.flaky(reruns=2)  # measures time, on a machine others use too
+
 WAYS = ("invoke", "stream", "ainvoke", "astream")
 DEADLINE_S = 5.0
 LONG_S = 30.0
