@@ -36,6 +36,8 @@ from servers.provider_wire import Answer, Api, Call, Tokens
 from otel_journal import Journal, RunJournal, Settings
 from otel_journal.propagation import SUPPRESS_PROVIDERS
 
+pytestmark = pytest.mark.flaky(reruns=2)  # measures time, on a machine others use too
+
 APIS: tuple[Api, ...] = ("chat", "responses", "messages")
 WAYS = ("invoke", "stream", "ainvoke", "astream")
 STREAMED = frozenset({"stream", "astream"})
