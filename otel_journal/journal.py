@@ -15,7 +15,7 @@ from .events import MAX_EVENT_TYPE, NS_PER_S
 from .exposition import Metrics, metrics_for
 from .ledger import Ledger, Limits, Sampled, Sampler, Switches
 from .observations import Ambient, Annotated, ExternalUsage
-from .pipeline import Pipeline, Sink, remaining
+from .pipeline import MAX_REPORTED, Pipeline, Sink, remaining
 from .propagation import Propagation, span_context_of
 from .recorder import Recorder
 from .settings import Settings, attribute_names
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from .summary import RunSummary
 
 _logger: Final = logging.getLogger(__name__)
-MAX_REPORTED: Final = 100
-"""Kinds of failures that are logged, once each; exception classes can be made at run time."""
 _MIDDLEWARE: Final = "middleware:"
 
 
