@@ -16,6 +16,7 @@ from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
+from .builtin_json import OddValueError, copied
 from .foreign import guarded
 from .json_shape import clean, contents, cost, distinct, encode_text, integer, key_text, leaf
 
@@ -115,6 +116,10 @@ def plain(value: object, *, limit: int) -> tuple[Json, bool]:
     """
     if type(value) is str and len(value) * _MAX_ESCAPE + 2 <= limit and value.isascii():
         return value, False
+    try:
+        return copied(value, limit // _MAX_ESCAPE), False
+    except OddValueError:
+        pass
     try:
         tree, _, truncated = _fit(value, limit)
     except RecursionError:  # called with hardly any stack left
