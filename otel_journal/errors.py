@@ -13,3 +13,7 @@ class SettingsError(JournalError):
 
 class StoreError(JournalError):
     """A store cannot do what was asked."""
+
+
+class EventError(StoreError):
+    """An event that no store takes, whatever its state: the rest of its batch may go in."""

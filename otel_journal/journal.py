@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import REGISTRY
 
-from . import failures, ids, process_life
+from . import ids, process_life
 from .capture import Capture
 from .events import MAX_EVENT_TYPE, NS_PER_S
 from .exposition import Metrics, metrics_for
 from .ledger import Ledger, Limits, Sampled, Sampler, Switches
 from .observations import Ambient, Annotated, ExternalUsage
-from .pipeline import MAX_REPORTED, Pipeline, Sink, remaining
+from .pipeline import Pipeline, Sink, remaining
 from .propagation import Propagation, span_context_of
 from .recorder import Recorder
+from .reports import Reports
 from .settings import Settings, attribute_names
 from .spans import Spans
 from .stats import ProcessStats
-from .store import Store, StoreSink
+from .store import Store, StoreSink, open_configured
 from .tool_calls import ToolCalls
 from .usage import read_usage
 
@@ -63,7 +64,9 @@ class Journal:
             tracer_provider: default the global one if it is an SDK provider when the first run
                 begins, else one built from the standard ``OTEL_*`` environment, else no spans.
             registry: where the series are exposed; default ``prometheus_client.REGISTRY``.
-            store: durable journal; default none.
+            store: durable journal, closed by whoever opened it; default the one that
+                `Settings.store` names, which `shutdown` closes. One that cannot be opened is
+                logged, and the journal works without.
             redact: ``redact(place, value)`` returns what is recorded in place of a payload, on
                 spans and in the store; `payload.Place` lists the places. It is called in the
                 callback, only for payloads that are recorded, and must not change `value`, which
@@ -73,11 +76,12 @@ class Journal:
             SettingsError: a setting in the environment is not allowed.
         """
         self.settings = settings or Settings.from_env()
-        self.store = store
+        self._reports = Reports()
+        url = "" if self.settings.disabled else self.settings.store
+        self._own_store = open_configured(url) if store is None else None
+        self.store = store or self._own_store
         self._redact = redact
-        self._truncated = 0
-        self._handler_errors = 0
-        self._reported: set[tuple[str, type[BaseException]]] = set()
+        self._truncated = self._handler_errors = 0
         self._lost_before = 0
         self._closing = threading.Lock()
         self._closed = False
@@ -111,6 +115,7 @@ class Journal:
             capacity=self.settings.queue_size,
             linger=self.settings.linger,
             tick=self.recorder.sweep,
+            failed=self._reports.failed,
         )
 
     def _span_sink(self, provider: TracerProvider | None) -> Spans | None:
@@ -133,9 +138,10 @@ class Journal:
         )
 
     def _sinks(self) -> list[Sink]:
-        store = StoreSink(self.store) if self.store is not None else None
-        found = (self._spans, self._metrics, store)
-        return [sink for sink in found if sink is not None]
+        store = (
+            StoreSink(self.store, failed=self._reports.failed) if self.store is not None else None
+        )
+        return [sink for sink in (store, self._spans, self._metrics) if sink is not None]
 
     def _ledger(self) -> Ledger:
         settings = self.settings
@@ -295,11 +301,7 @@ class Journal:
     def handler_failed(self, hook: str, error: BaseException) -> None:
         """Count a failure at the boundary to the agent; log it once per hook and kind."""
         self._handler_errors += 1
-        key = (hook, type(error))
-        if key not in self._reported and len(self._reported) < MAX_REPORTED:
-            self._reported.add(key)
-            where = failures.describe(error)
-            _logger.error("otel-journal: %s failed; counted, not repeated: %s", hook, where)
+        self._reports.failed(hook, error)
 
     def snapshot(self) -> ProcessStats:
         """Counters of this journal, as the scrape endpoint shows them."""
@@ -357,6 +359,8 @@ class Journal:
             complete = sink.close(remaining(deadline)) and complete
         if self._metrics is not None:
             self._metrics.detach(self)
+        if self._own_store is not None:
+            self._own_store.close()
         process_life.forget(self)
         return complete
 

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
 
-from .failures import describe
+from .reports import Reports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,16 +19,13 @@ if TYPE_CHECKING:
     from .events import Event
     from .stats import SinkCounts
 
-_logger: Final = logging.getLogger(__name__)
-
 IDLE_WAIT_S: Final = 1.0
 """Longest sleep of the worker: how late an operation may be closed for old age."""
 
-MAX_REPORTED: Final = 100
-"""Kinds of failures that are logged, once each; exception classes can be made at run time."""
-
 MAX_BATCH: Final = 2_048
 """Events handed to the sinks at once."""
+
+T = TypeVar("T")
 
 
 class Sink(Protocol):
@@ -57,6 +53,19 @@ class Forking(Protocol):
 
     def forked(self) -> None:
         """Start over in a forked child, before anything is written there."""
+        ...
+
+
+@runtime_checkable
+class Gate(Sink, Protocol):
+    """The sink that comes first and knows what the others have had already."""
+
+    def admit(self, events: Sequence[Event]) -> Sequence[Event]:
+        """Take events in order; return those that the other sinks should see."""
+        ...
+
+    def catch_up(self) -> bool:
+        """Try again what could not be taken; True when nothing waits any more."""
         ...
 
 
@@ -99,13 +108,19 @@ class Pipeline:
         capacity: int,
         linger: float,
         tick: Callable[[], float],
+        failed: Callable[[str, BaseException], None] | None = None,
     ) -> None:
-        """`tick` does what is due in the ledger and returns seconds until it wants to be called."""
+        """`tick` does what is due in the ledger and returns seconds until it wants to be called.
+
+        A sink that is a `Gate` sees every batch first. `failed` is told (place, error).
+        """
         self.sinks = tuple(sinks)
+        self._gate = next((sink for sink in sinks if isinstance(sink, Gate)), None)
+        self._behind = [sink for sink in sinks if sink is not self._gate]
         self.capacity = capacity
         self._linger = linger
         self._tick = tick
-        self._reported: set[tuple[str, type[BaseException]]] = set()
+        self._failed = failed or Reports().failed
         self._reset()
 
     def _reset(self) -> None:
@@ -212,6 +227,7 @@ class Pipeline:
                 self.awake = False  # before the drain: what comes after it must wake us again
                 wait = min(IDLE_WAIT_S, self._guard_tick())
                 self._empty()
+                self._catch_up()
             self._empty()
         finally:
             self.awake = False
@@ -222,7 +238,7 @@ class Pipeline:
         try:
             return self._tick()
         except Exception as error:  # noqa: BLE001 - the worker must live; counted and logged
-            self._report("ledger", error)
+            self._failed("ledger", error)
             return IDLE_WAIT_S
 
     def _empty(self) -> None:
@@ -230,32 +246,43 @@ class Pipeline:
         while queue:
             with self._writing:
                 batch = [queue.popleft() for _ in range(min(len(queue), MAX_BATCH))]
-                for sink in self.sinks:
-                    self._write(sink, batch)
+                admitted = self._admit(batch)
+                for sink in self._behind:
+                    # What the gate knows already has reached this sink, here or elsewhere.
+                    sink.counts.exported += len(batch) - len(admitted)
+                    self._offer(sink, sink.write, admitted)
             self._settle(len(batch))
+
+    def _admit(self, batch: Sequence[Event]) -> Sequence[Event]:
+        gate = self._gate
+        admitted = self._offer(gate, gate.admit, batch) if gate is not None else None
+        return batch if admitted is None else admitted
+
+    def _catch_up(self) -> None:
+        if self._gate is None:
+            return
+        try:
+            self._gate.catch_up()
+        except Exception as error:  # noqa: BLE001 - foreign code; what waits, waits on
+            self._failed("store", error)
 
     def _settle(self, events: int) -> None:
         with self._done:
             self._handled += events
             self._done.notify_all()
 
-    def _write(self, sink: Sink, batch: Sequence[Event]) -> None:
-        before = sink.counts.exported + sum(sink.counts.dropped.values())
+    def _offer(
+        self, sink: Sink, take: Callable[[Sequence[Event]], T], batch: Sequence[Event]
+    ) -> T | None:
+        """Hand a batch to a sink; when that raises, what it has not settled is dropped."""
+        before = _settled(sink)
         try:
-            sink.write(batch)
+            return take(batch)
         except BaseException as error:  # noqa: BLE001 - foreign code, even one that exits; counted
-            settled = sink.counts.exported + sum(sink.counts.dropped.values()) - before
+            settled = _settled(sink) - before
             sink.counts.dropped["handler_error"] += max(0, len(batch) - settled)
-            self._report(sink.name, error)
-
-    def _report(self, who: str, error: BaseException) -> None:
-        """Log a failure once per place and kind; the counters tell how often."""
-        key = (who, type(error))
-        if key not in self._reported and len(self._reported) < MAX_REPORTED:
-            self._reported.add(key)
-            _logger.error(
-                "otel-journal: %s failed; counted, not repeated: %s", who, describe(error)
-            )
+            self._failed(sink.name, error)
+            return None
 
     # Life ------------------------------------------------------------------------------------
 
@@ -298,6 +325,10 @@ class Pipeline:
                 left += 1
         self._drop(left, "shutdown")
         self._settle(left)
+
+
+def _settled(sink: Sink) -> int:
+    return sink.counts.exported + sum(sink.counts.dropped.values())
 
 
 def remaining(deadline: float) -> float:

@@ -102,6 +102,15 @@ def _attributes(text: str) -> str:
     return ",".join(attribute_names(text))
 
 
+_STORES: Final = ("memory:", "sqlite:///", "postgresql://", "postgres://")
+
+
+def _store_url(text: str) -> str:
+    if not text.startswith(_STORES):
+        raise ValueError
+    return text
+
+
 _BOOLEAN: Final = "true or false"
 _DAY_S: Final = 86_400.0
 
@@ -154,6 +163,13 @@ class Settings:
         "DB spans become their children and provider instrumentations keep quiet.",
         _boolean,
         _BOOLEAN,
+    )
+    store: str = _setting(
+        "",
+        "URL of the durable journal: memory:, sqlite:///PATH or postgresql://USER@HOST/NAME. "
+        "Empty: none.",
+        _store_url,
+        "memory:, sqlite:///PATH or postgresql://USER@HOST/NAME",
     )
     max_label_values: int = _setting(
         100,

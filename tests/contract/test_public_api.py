@@ -82,7 +82,17 @@ SIGNATURES: dict[str, tuple[Any, str]] = {
     "Store.read": (Store.read, "(self, after=0, limit=500)"),
     "Store.events": (Store.events, "(self, run_id, types=None, after=0, limit=500)"),
     "Store.messages": (Store.messages, "(self, thread_id, before=None, after=None, limit=50)"),
+    "Store.run_messages": (
+        Store.run_messages,
+        "(self, run_id, before=None, after=None, limit=50)",
+    ),
     "Store.count_messages": (Store.count_messages, "(self, thread_id)"),
+    "Store.runs": (Store.runs, "(self, before=None, limit=50, thread_id=None)"),
+    "Store.put_if_absent": (Store.put_if_absent, "(self, event)"),
+    "Store.watermark": (Store.watermark, "(self)"),
+    "Store.delete_thread": (Store.delete_thread, "(self, thread_id)"),
+    "Store.delete_run": (Store.delete_run, "(self, run_id)"),
+    "Store.prune": (Store.prune, "(self, up_to)"),
     "Store.close": (Store.close, "(self)"),
     "testing.ai": (testing.ai, "(text='', *calls, usage=None)"),
     "testing.tool_call": (testing.tool_call, "(name, args, call_id=None)"),
@@ -107,6 +117,7 @@ SETTINGS: dict[str, Any] = {
     "disabled": False,
     "propagate": True,
     "span_attributes": "",
+    "store": "",
 }
 """Name of each setting -> its default. New settings may be added; these stay."""
 
