@@ -14,6 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
+from .commands.check import check
+from .commands.import_checkpoint import import_checkpoint
+from .commands.prune import prune
+from .commands.runs import runs
+from .commands.show import show
+from .commands.tail import tail
 from .errors import JournalError
 
 if TYPE_CHECKING:
@@ -62,6 +68,10 @@ _debug_option: Final = click.option(
 @_debug_option
 def commands() -> None:
     """Record LangGraph agents: traces, token counters, and a feed that add up."""
+
+
+for _command in (runs, show, tail, check, prune, import_checkpoint):
+    commands.add_command(_debug_option(_command))
 
 
 @commands.command()
