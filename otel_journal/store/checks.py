@@ -44,12 +44,16 @@ def checked_limit(limit: int) -> int:
     return limit
 
 
+def _forbidden(character: str) -> bool:
+    """True for control characters, and for lone surrogates, which no database takes."""
+    return character < " " or character == _DELETE or "\ud800" <= character <= "\udfff"
+
+
 def _text(name: str, value: str, most: int) -> None:
     if 0 < len(value) <= most and value.isprintable():
         return
-    if 0 < len(value) <= most and not any(c < " " or c == _DELETE for c in value):
+    if 0 < len(value) <= most and not any(map(_forbidden, value)):
         return
-    msg = (
-        f"{name} {value[: 2 * most]!r} is not allowed; allowed: 1 to {most} characters, no controls"
-    )
+    shown = repr(value[: 2 * most])
+    msg = f"{name} {shown} is not allowed; allowed: 1 to {most} characters, without controls"
     raise EventError(msg)

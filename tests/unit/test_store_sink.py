@@ -133,6 +133,16 @@ def test_one_bad_event_does_not_keep_the_rest_out(
     assert "event_id" in caplog.text
 
 
+@pytest.mark.parametrize("thread", ["x" * 65, "a\nb", "a\x7f", "\ud800"])
+def test_an_id_that_no_store_takes(filler: StoreSink, store: AwayStore, thread: str) -> None:
+    """Too long, control characters, lone surrogates: refused alike, and counted."""
+    filler.admit([Event("1/0/note", "run", "annotation:n", "trace", 1, thread_id=thread)])
+    filler.admit([Event("2/0/note", "run", "annotation:n", "trace", 1, thread_id="Zoë 1")])
+
+    assert stored(store) == ["2/0/note"]
+    assert filler.counts.dropped["serialise"] == 1
+
+
 def test_flush_says_whether_everything_is_stored(filler: StoreSink, store: AwayStore) -> None:
     """Flush does not wait out the pause, and is honest."""
     store.away = True
