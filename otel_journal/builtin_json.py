@@ -13,7 +13,8 @@ from .json_shape import clean
 MAX_DEPTH: Final = 24
 """Deeper values are left to the careful walk, which finds cycles."""
 
-_PLAIN_INT: Final = 2**53
+PLAIN_INT: Final = 2**53
+"""Integers below it are written as they are, by every reader."""
 _INFINITY: Final = float("inf")
 _ATOM: Final = 24
 """Longest JSON of a number or a constant, separator included."""
@@ -46,7 +47,7 @@ def _copy(value: Any, room: list[int], depth: int) -> Any:
         if room[0] < 0:
             raise OddValueError
         return value if value.isascii() else clean(value)
-    if value is None or kind is bool or (kind is int and -_PLAIN_INT < value < _PLAIN_INT):
+    if value is None or kind is bool or (kind is int and -PLAIN_INT < value < PLAIN_INT):
         room[0] -= _ATOM
         return value
     if kind is float and -_INFINITY < value < _INFINITY:

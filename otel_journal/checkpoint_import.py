@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 from .content_blocks import MAX_BLOCKS
-from .events import Event, category_of
+from .events import LEAD_AGENT, Event, category_of
 from .foreign import elements, field, mapping, text
 from .messages import dump, is_human, is_tool_message
 from .payload import plain
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 MAX_CONTENT: Final = 32_768
 """Longest content of one message, in characters of JSON."""
-
-LEAD_AGENT: Final = "lead_agent"
-"""Caller of what a person or the model said; who asked for a model call is not in a checkpoint."""
 
 _MARK: Final = {"imported": "checkpoint"}
 _EVENT_TYPES: Final = {

@@ -17,6 +17,7 @@ import click
 from .commands.check import check
 from .commands.import_checkpoint import import_checkpoint
 from .commands.prune import prune
+from .commands.reading import EXIT_FAILED
 from .commands.runs import runs
 from .commands.show import show
 from .commands.tail import tail
@@ -35,8 +36,6 @@ LOOPBACK: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 9464
 """The port that OpenTelemetry's Prometheus exporters use."""
 
-EXIT_FAILED: Final = 1
-"""The command did not come to a good end, or met an error nobody expected."""
 EXIT_USAGE: Final = 2
 """The command line or a setting is not allowed."""
 EXIT_INTERRUPTED: Final = 130

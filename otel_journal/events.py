@@ -65,6 +65,9 @@ CATALOGUE: Final[dict[str, Category]] = {
 OPEN_FAMILIES: Final[dict[str, Category]] = {"middleware:": "middleware", "annotation:": "trace"}
 """Event types with a free suffix: ``middleware:{tag}`` and ``annotation:{name}``."""
 
+LEAD_AGENT: Final = "lead_agent"
+"""Caller of the model calls that no tag gives to a subagent or a middleware."""
+
 MAX_EVENT_TYPE: Final = 32
 """Longest event type, in characters."""
 
@@ -191,7 +194,7 @@ class SpanBlock(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     links: tuple[Link, ...] = ()
     agent: str = ""
     """Innermost named agent or workflow the operation belongs to; empty when unnamed."""
-    caller: str = "lead_agent"
+    caller: str = LEAD_AGENT
     """``lead_agent``, ``subagent:*`` or ``middleware:*``: who asked for a model call."""
     attempt: int = 1
     """n-th execution of the same logical step."""

@@ -9,7 +9,7 @@ import msgspec
 
 from . import blocks
 from . import semconv as sc
-from .events import Event, SpanBlock, category_of
+from .events import LEAD_AGENT, Event, SpanBlock, category_of
 from .lineage import RecentlyUsed
 from .summary import Spender, Spent
 
@@ -122,6 +122,6 @@ class Manual:
             sampled=root.run.sampled if root is not None else False,
             recording=False,
             agent=root.agent if root is not None else "",
-            caller=o.caller or "lead_agent",
+            caller=o.caller or LEAD_AGENT,
             usage=o.usage,
         )

@@ -14,7 +14,7 @@ import msgspec
 
 from . import ids
 from . import semconv as sc
-from .events import Kind, Usage
+from .events import LEAD_AGENT, Kind, Usage
 from .foreign import identifier
 from .observations import Ambient, Ended, Human, Started
 from .request_parameters import Parameters, model_attributes
@@ -261,7 +261,7 @@ def _read_tags(tags: tuple[object, ...]) -> tuple[bool, str, int]:
         elif tag.startswith(_RETRY_TAG):
             number = tag[len(_RETRY_TAG) :]
             retry = int(number) if number.isdecimal() else 1
-        elif not caller and (tag == "lead_agent" or tag.startswith(_CALLER_TAGS)):
+        elif not caller and (tag == LEAD_AGENT or tag.startswith(_CALLER_TAGS)):
             caller = tag
     return graph_step, caller, retry
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from . import blocks, ids
 from . import semconv as sc
 from .classify import classify_by_child, classify_chain, middleware_caller, user_name
+from .events import LEAD_AGENT
 from .lineage import RecentlyUsed
 from .operations import Operation, Run
 
@@ -207,7 +208,7 @@ class Opening:
                 attributes[sc.CALLER] = op.caller
             if op.parent is None or self._worth_telling(op):
                 self._emit_start(op, o)
-        if o is not None and o.human is not None and op.caller == "lead_agent":
+        if o is not None and o.human is not None and op.caller == LEAD_AGENT:
             self._responses.human(op, o.human, o.at)
 
     def _worth_telling(self, op: Operation) -> bool:

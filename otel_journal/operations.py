@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from . import semconv as sc
-from .events import ClosedBy, Event, Kind, Link, Outcome, Usage
+from .events import LEAD_AGENT, ClosedBy, Event, Kind, Link, Outcome, Usage
 from .observations import Ended
 from .streaming import StreamClock
 from .summary import Totals
@@ -79,7 +79,7 @@ class Operation(msgspec.Struct, eq=False, gc=False):
     owner: Operation | None = None
     """Nearest agent or workflow that is kept: whose calls these are."""
     agent: str = ""
-    caller: str = "lead_agent"
+    caller: str = LEAD_AGENT
     attempt: int = 1
     links: tuple[Link, ...] = ()
     steps: dict[tuple[str, str], tuple[int, Operation]] | None = None

@@ -16,7 +16,7 @@ from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
-from .builtin_json import OddValueError, copied
+from .builtin_json import PLAIN_INT, OddValueError, copied
 from .foreign import guarded
 from .json_shape import clean, contents, cost, distinct, encode_text, integer, key_text, leaf
 
@@ -70,9 +70,6 @@ Place: TypeAlias = Literal[
 
 Redact: TypeAlias = Callable[[str, object], object]
 """A redaction hook: the place and the payload, to what is recorded instead."""
-
-_PLAIN_INT: Final = 2**53
-"""Integers below it are written as they are, by every reader."""
 
 _ELLIPSIS: Final = "…"
 _TOO_DEEP: Final = "…[cut, too deep]"
@@ -257,7 +254,7 @@ class _Cut:
 
     def value(self, value: object, depth: int) -> Json:
         kind = type(value)
-        if kind is int and -_PLAIN_INT < value < _PLAIN_INT:  # type: ignore[operator]
+        if kind is int and -PLAIN_INT < value < PLAIN_INT:  # type: ignore[operator]
             self.left -= len(repr(value))
             return value  # type: ignore[return-value]
         found = None if kind is str else contents(value, kind)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from . import blocks
-from .events import Event, Usage
+from .events import LEAD_AGENT, Event, Usage
 from .operations import StagedRows
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Responses:
         op.gave_response = True
         totals = op.run.totals
         totals.messages += o.generations
-        if o.text.strip() and op.caller == "lead_agent":
+        if o.text.strip() and op.caller == LEAD_AGENT:
             totals.last_ai_message = o.text
         self._rows(op, o, settled=settled)
 

@@ -12,7 +12,7 @@ from otel_journal.errors import StoreError
 from otel_journal.events import NS_PER_S
 
 from . import terminal
-from .reading import PAGE, json_option, opened, store_option
+from .reading import EXIT_FAILED, PAGE, json_option, opened, store_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from otel_journal.events import Event
     from otel_journal.store.protocol import Store
 
-EXIT_FAILED: Final = 1
 MAX_TOLD: Final = 10
 """Problems told of one check; the rest is counted."""
 

@@ -14,7 +14,7 @@ from otel_journal.checkpoint_import import import_events, unix_ns
 from otel_journal.errors import EventError, StoreError
 
 from . import terminal
-from .reading import json_option, opened, store_option
+from .reading import EXIT_FAILED, json_option, opened, store_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from otel_journal.store.protocol import Store
 
 Status: TypeAlias = Literal["imported", "skipped", "failed"]
-
-EXIT_FAILED: Final = 1
-"""At least one thread could not be imported."""
 
 _NOT_EMPTY: Final = "has messages already"
 _THREADS: Final = (

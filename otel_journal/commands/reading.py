@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from otel_journal.store.protocol import Store
 
 VARIABLE: Final = "OTEL_JOURNAL_STORE"
+EXIT_FAILED: Final = 1
+"""The command did its work, and what came out is not good; or it met an unexpected error."""
 PAGE: Final = 500
 """Events read at once."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from otel_journal.errors import StoreError
+from otel_journal.events import LEAD_AGENT
 from otel_journal.run_view import fold_run, walk
 
 from . import terminal
@@ -25,7 +26,6 @@ _DURATION_WIDTH: Final = 9
 _MAX_CELL: Final = 200
 """Characters shown of arguments, results and errors; ``--json`` has all of them."""
 _MARGIN: Final = "  "
-_LEAD: Final = "lead_agent"
 
 
 def run_of(store: Store, run_id: str) -> RunView:
@@ -81,7 +81,7 @@ def _header(view: RunView, marks: terminal.Glyphs) -> Iterator[str]:
 
 
 def _other(caller: str) -> str:
-    return "" if caller == _LEAD else caller
+    return "" if caller == LEAD_AGENT else caller
 
 
 def _operation(one: OperationView, lead: str, marks: terminal.Glyphs) -> str:

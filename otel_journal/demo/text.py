@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from otel_journal.events import LEAD_AGENT
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -133,7 +135,7 @@ def _timeline(step: Step, root: Step, glyphs: Glyphs) -> str:
 def _notes(step: Step, run: Run, numbers: dict[str, int]) -> Iterator[str]:
     if step.error_type:
         yield step.error_type
-    if step.caller not in {"", "lead_agent"}:
+    if step.caller not in {"", LEAD_AGENT}:
         yield step.caller
     if step.first_chunk_s is not None:
         yield f"first chunk after {_duration(step.first_chunk_s)}"

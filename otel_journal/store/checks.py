@@ -44,15 +44,18 @@ def checked_limit(limit: int) -> int:
     return limit
 
 
+def storable(text: str) -> bool:
+    """Return whether an id may hold these characters; nothing is stored under one that may not."""
+    return text.isprintable() or not any(map(_forbidden, text))
+
+
 def _forbidden(character: str) -> bool:
     """True for control characters, and for lone surrogates, which no database takes."""
     return character < " " or character == _DELETE or "\ud800" <= character <= "\udfff"
 
 
 def _text(name: str, value: str, most: int) -> None:
-    if 0 < len(value) <= most and value.isprintable():
-        return
-    if 0 < len(value) <= most and not any(map(_forbidden, value)):
+    if 0 < len(value) <= most and storable(value):
         return
     shown = repr(value[: 2 * most])
     msg = f"{name} {shown} is not allowed; allowed: 1 to {most} characters, without controls"

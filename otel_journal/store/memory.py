@@ -63,14 +63,10 @@ class MemoryStore:
         Raises:
             StoreError: an event is not allowed or the store is closed; nothing was written.
         """
-        bodies = [rows.encode(event) for event in checked(events)]
+        given = [rows.row_of(event) for event in checked(events)]
         with self._lock:
             self._check_open()
-            new = [
-                self._add(event, body)
-                for event, body in zip(events, bodies, strict=True)
-                if event.event_id not in self._ids
-            ]
+            new = [self._add(row) for row in given if row[0] not in self._ids]
         return _decoded(new)
 
     def put_if_absent(self, event: Event) -> tuple[Event, bool]:
@@ -82,11 +78,11 @@ class MemoryStore:
         Raises:
             StoreError: the event is not allowed or the store is closed.
         """
-        body = rows.encode(*checked([event]))
+        given = rows.row_of(*checked([event]))
         with self._lock:
             self._check_open()
             first = self._views.get(_kin(event), [None])[0] or self._ids.get(event.event_id)
-            row = first or self._add(event, body)
+            row = first or self._add(given)
         return rows.decode(*row), first is None
 
     def read(self, after: int = 0, limit: int = 500) -> list[Event]:
@@ -170,18 +166,9 @@ class MemoryStore:
             self._ids.clear()
             self._views.clear()
 
-    def _add(self, event: Event, body: bytes) -> _Row:
+    def _add(self, given: rows.Row) -> _Row:
         self._seq += 1
-        row = _Row(
-            self._seq,
-            event.event_id,
-            event.run_id,
-            event.thread_id,
-            event.event_type,
-            event.category,
-            event.created_ns,
-            body,
-        )
+        row = _Row(self._seq, *given)
         self._ids[row.event_id] = row
         for name in _views_of(row):
             self._views.setdefault(name, []).append(row)

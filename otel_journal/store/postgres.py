@@ -13,10 +13,10 @@ from psycopg import sql
 
 from otel_journal.errors import StoreError
 
-from .checks import checked, checked_limit
+from .checks import checked, checked_limit, storable
 from .postgres_link import PATIENCE_S, Link
 from .postgres_schema import admit
-from .rows import decode, encode
+from .rows import decode, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -222,7 +222,7 @@ class PostgresStore:
             ValueError: the limit is negative.
             StoreError: the store is away, damaged or closed.
         """
-        wanted = [name for name in types or () if _storable(name)]
+        wanted = [name for name in types or () if storable(name)]
         return self._select(_EVENTS, run_id, _bigint(after), types is None, wanted, limit=limit)
 
     def messages(
@@ -333,7 +333,7 @@ class PostgresStore:
 
     def _select(self, query: sql.Composed, *values: Any, limit: int) -> list[Event]:  # noqa: ANN401 - whatever a query takes
         limit = _bigint(checked_limit(limit))
-        askable = all(_storable(value) for value in values if isinstance(value, str))
+        askable = all(storable(value) for value in values if isinstance(value, str))
         rows = self._link.run(
             lambda connection: (
                 connection.execute(query, [*values, limit]).fetchall() if askable else []
@@ -342,7 +342,7 @@ class PostgresStore:
         return [decode(*row) for row in rows]
 
     def _number(self, query: Any, *values: str | int) -> int:  # noqa: ANN401 - psycopg's Query
-        askable = all(_storable(value) for value in values if isinstance(value, str))
+        askable = all(storable(value) for value in values if isinstance(value, str))
         row = self._link.run(
             lambda connection: connection.execute(query, values).fetchone() if askable else None
         )
@@ -351,20 +351,7 @@ class PostgresStore:
 
 def _columns(events: Sequence[Event]) -> list[list[Any]]:
     """Return the events by column, as `_INSERT` takes them."""
-    return [
-        [event.event_id for event in events],
-        [event.run_id for event in events],
-        [event.thread_id for event in events],
-        [event.event_type for event in events],
-        [event.category for event in events],
-        [event.created_ns for event in events],
-        [encode(event) for event in events],
-    ]
-
-
-def _storable(text: str) -> bool:
-    """Return whether a column can hold a text; nothing is found under one that it cannot."""
-    return "\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
+    return [list(column) for column in zip(*map(row_of, events), strict=True)]
 
 
 def _bigint(number: int) -> int:

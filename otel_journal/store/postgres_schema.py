@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from otel_journal.errors import StoreError
 
+from . import migrations
 from .rows import SCHEMA
 
 if TYPE_CHECKING:
@@ -66,16 +66,12 @@ def _schema(connection: Connection) -> int:
 
 
 def _migrate(connection: Connection) -> None:
-    folder = files(__package__) / "migrations" / "postgres"
-    scripts = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
         done = _schema(connection)  # another process may have been faster
-        for script in scripts:
-            number = int(script.name.split("_")[0])
-            if number > done:
-                connection.execute(script.read_bytes())
-                connection.execute("UPDATE otel_journal SET schema = %s", [number])
+        for number, script in migrations.after("postgres", done):
+            connection.execute(script.encode())
+            connection.execute("UPDATE otel_journal SET schema = %s", [number])
 
 
 def _raise_offset(connection: Connection) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -11,6 +11,10 @@ from otel_journal.events import Category, Event, SpanBlock
 
 SCHEMA: Final = 1
 """Number of the newest migration that this release knows."""
+
+
+Row: TypeAlias = tuple[str, str, str, str, Category, int, bytes]
+"""Event id, run, thread, type, category, Unix nanoseconds and body."""
 
 
 class _Body(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -37,6 +41,23 @@ def encode(event: Event) -> bytes:
     except (TypeError, ValueError, UnicodeEncodeError, RecursionError) as error:
         msg = f"event {event.event_id!r} cannot be stored: {type(error).__name__}"
         raise EventError(msg) from error
+
+
+def row_of(event: Event) -> Row:
+    """Return an event as every store keeps it: what `decode` takes behind the `seq`.
+
+    Raises:
+        StoreError: as `encode`.
+    """
+    return (
+        event.event_id,
+        event.run_id,
+        event.thread_id,
+        event.event_type,
+        event.category,
+        event.created_ns,
+        encode(event),
+    )
 
 
 def decode(  # noqa: PLR0913, PLR0917 - a row, in the order of its columns

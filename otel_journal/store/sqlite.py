@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from . import sqlite_queries as sql
 from .checks import checked, checked_limit
-from .rows import decode, encode
+from .rows import decode, row_of
 from .sqlite_connection import JournalFile
 
 if TYPE_CHECKING:
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
     import apsw
 
-    from otel_journal.events import Category, Event
+    from otel_journal.events import Event
 
-_Row: TypeAlias = "tuple[str, str, str, str, Category, int, bytes]"
+    from .rows import Row
+
 _MOST: Final = 2**63 - 1
 """The largest integer of SQLite."""
 
@@ -57,7 +58,7 @@ class SqliteStore:
 
     def append(self, events: Sequence[Event]) -> list[Event]:
         """Add events in order, all or nothing; known ids are skipped. See `Store.append`."""
-        rows = [_row(event) for event in checked(events)]
+        rows = [row_of(event) for event in checked(events)]
         given = self._file.write(lambda connection: _insert(connection, rows))
         # Read back from the rows: what is returned shares nothing with what was given.
         return [decode(seq, *row) for seq, row in zip(given, rows, strict=True) if seq]
@@ -65,7 +66,7 @@ class SqliteStore:
     def put_if_absent(self, event: Event) -> tuple[Event, bool]:
         """Add an event unless its run has one of the type in the thread. See `Store`."""
         (checked_event,) = checked([event])
-        row = _row(checked_event)
+        row = row_of(checked_event)
 
         def put(connection: apsw.Connection) -> tuple[tuple[Any, ...], bool]:
             fact = (event.run_id, event.event_type, event.thread_id)
@@ -178,19 +179,7 @@ class SqliteStore:
         return self._file.write(delete)
 
 
-def _row(event: Event) -> _Row:
-    return (
-        event.event_id,
-        event.run_id,
-        event.thread_id,
-        event.event_type,
-        event.category,
-        event.created_ns,
-        encode(event),
-    )
-
-
-def _insert(connection: apsw.Connection, rows: Sequence[_Row]) -> Sequence[int]:
+def _insert(connection: apsw.Connection, rows: Sequence[Row]) -> Sequence[int]:
     """Insert rows in an open transaction; return the seq of each, 0 where its id was known."""
     last = connection.execute(sql.WATERMARK).get
     seqs = range(last + 1, last + 1 + len(rows))

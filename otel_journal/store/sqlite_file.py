@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 from datetime import datetime, timezone
-from importlib import resources
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -14,6 +13,7 @@ import apsw
 
 from otel_journal.errors import StoreError
 
+from . import migrations
 from . import sqlite_queries as sql
 from .rows import SCHEMA
 
@@ -142,12 +142,10 @@ def _has_tables(connection: apsw.Connection) -> bool:
 
 
 def _migrate(connection: apsw.Connection, version: int) -> None:
-    folder = resources.files("otel_journal.store") / "migrations" / "sqlite"
-    scripts = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for script in scripts[version:]:
-            connection.execute(script.read_text("utf-8"))
+        for _, script in migrations.after("sqlite", version):
+            connection.execute(script)
         if version == 0:
             connection.execute(sql.BEGIN_JOURNAL, (uuid4().hex,))
         connection.pragma("application_id", APPLICATION_ID)

@@ -51,11 +51,7 @@ class TakesAnyName(MemoryStore):
 
     def append(self, events: Sequence[Event]) -> list[Event]:
         """Skip the check."""
-        new = [
-            self._add(event, rows.encode(event))
-            for event in events
-            if event.event_id not in self._ids
-        ]
+        new = [self._add(rows.row_of(event)) for event in events if event.event_id not in self._ids]
         return [rows.decode(*row) for row in new]
 
 
@@ -65,7 +61,7 @@ class PutsAnyName(MemoryStore):
 
     def put_if_absent(self, event: Event) -> tuple[Event, bool]:
         """Skip the check."""
-        row = self._add(event, rows.encode(event))
+        row = self._add(rows.row_of(event))
         return rows.decode(*row), True
 
 
@@ -133,7 +129,7 @@ class SeesNoTwinsInABatch(MemoryStore):
     def append(self, events: Sequence[Event]) -> list[Event]:
         """Look before writing, not while."""
         new = [event for event in events if event.event_id not in self._ids]
-        return [rows.decode(*self._add(event, rows.encode(event))) for event in new]
+        return [rows.decode(*self._add(rows.row_of(event))) for event in new]
 
 
 @caught_by("an_event_twice_in_a_batch")
@@ -241,7 +237,7 @@ class ShowsSeqOutOfOrder(MemoryStore):
         time.sleep(0.002 * (first % 4))
         with self._lock:
             last, self._seq = self._seq, first - 1
-            new = [rows.decode(*self._add(event, rows.encode(event))) for event in events]
+            new = [rows.decode(*self._add(rows.row_of(event))) for event in events]
             self._seq = last
             for view in self._views.values():
                 view.sort()
@@ -259,7 +255,7 @@ class MixesBatches(MemoryStore):
             seq = self._seq
             time.sleep(0.0005)
             self._seq = seq
-            new.append(rows.decode(*self._add(event, rows.encode(event))))
+            new.append(rows.decode(*self._add(rows.row_of(event))))
         return new
 
 
@@ -271,7 +267,7 @@ class ChecksWithoutALock(MemoryStore):
         """Wait in between."""
         new = [event for event in events if event.event_id not in self._ids]
         time.sleep(0.02)
-        return [rows.decode(*self._add(event, rows.encode(event))) for event in new]
+        return [rows.decode(*self._add(rows.row_of(event))) for event in new]
 
 
 # --- values ----------------------------------------------------------------------------------
