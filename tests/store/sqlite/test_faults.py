@@ -322,3 +322,37 @@ def test_synchronous_is_one_of_two(path: Path):
         writer = store._file._writer
         assert writer is not None
         assert writer.pragma("synchronous") == 2
+
+
+def test_work_that_fails_leaves_nothing(path: Path):
+    """A transaction that raises half-way is undone, whatever it had written."""
+
+    def half(connection: apsw.Connection) -> None:
+        connection.execute("UPDATE journal SET watermark = 1000")
+        msg = "half-way"
+        raise LookupError(msg)
+
+    with closing(SqliteStore(path)) as store:
+        store.append([_event(1)])
+        with pytest.raises(LookupError):
+            store._file.write(half)
+
+        assert store.watermark() == 1
+        assert [event.seq for event in store.append([_event(2)])] == [2]
+
+
+@pytest.mark.parametrize("left", [None, b""])
+def test_the_log_of_a_lost_file_is_set_aside(path: Path, left: bytes | None):
+    """A log without its file, or beside an empty one, must not become that of the next journal."""
+    log = path.with_name(f"{path.name}-wal")
+    with closing(SqliteStore(path)) as store:
+        store.append([_event(1)])
+        content = log.read_bytes()
+    path.unlink()
+    if left is not None:
+        path.write_bytes(left)
+    log.write_bytes(content)
+    with closing(SqliteStore(path)) as store:
+        assert store.read() == []
+
+    assert content in [kept.read_bytes() for kept in _kept(path)]
