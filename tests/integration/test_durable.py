@@ -6,6 +6,8 @@ import json
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
 
-from otel_journal import Journal, Settings, open_store
+from otel_journal import Journal, Settings, StoreError, open_store
+from otel_journal.events import Event
+from otel_journal.store import MemoryStore
 from otel_journal.testing import ScriptedModel, ai, tool_call
 
 TOKENS = "gen_ai_client_inference_usage_input_tokens_total"
@@ -149,3 +153,33 @@ def test_a_store_that_fails_costs_no_span(path: Path) -> None:
     assert one.journal.pipeline.counts["store"].pending > 0
     assert not one.journal.shutdown(0.5)
     assert one.journal.pipeline.counts["store"].dropped["shutdown"] > 0
+
+
+class AwayStore(MemoryStore):
+    """A store that can be away."""
+
+    away = True
+
+    def append(self, events: Sequence[Event]) -> list[Event]:
+        """Append, unless away."""
+        if self.away:
+            msg = "away"
+            raise StoreError(msg)
+        return super().append(events)
+
+
+def test_a_store_that_is_back_gets_its_events_without_being_asked() -> None:
+    """Nobody flushes and nothing new happens: the backlog drains all the same."""
+    store = AwayStore()
+    with Journal(Settings(metrics=False, spans="none"), store=store) as journal:
+        journal.annotate("run", "note")
+        journal.recorder.flush()
+        assert journal.pipeline.drain(10.0)
+        assert not store.watermark()
+        assert journal.pipeline.counts["store"].pending == 1
+        store.away = False
+        deadline = time.monotonic() + 30.0
+        while not store.watermark() and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+        assert [event.event_type for event in store.read()] == ["middleware:note"]
