@@ -187,4 +187,6 @@ def event(  # noqa: PLR0913, PLR0917 - one per column of an event
         content,
         metadata,
         span,
+        0,
+        run.process,
     )

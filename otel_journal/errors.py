@@ -15,5 +15,9 @@ class StoreError(JournalError):
     """A store cannot do what was asked."""
 
 
+class SidecarError(JournalError):
+    """The sidecar cannot start or go on; the message names what is in its way."""
+
+
 class EventError(StoreError):
     """An event that no store takes, whatever its state: the rest of its batch may go in."""

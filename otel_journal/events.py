@@ -59,6 +59,7 @@ CATALOGUE: Final[dict[str, Category]] = {
     "tool_call.completed": "trace",
     "llm.tool.result": "message",
     "retrieval.end": "trace",
+    "process.beat": "trace",
 }
 """Every fixed event type and its category."""
 
@@ -236,6 +237,8 @@ class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     span: SpanBlock | None = None
     seq: int = 0
     """Position in the store, from 1; 0 before a store has numbered it."""
+    process: str = ""
+    """Which process made it, as `process.beat` events describe it; empty: not said."""
 
     def __repr__(self) -> str:
         """Without content: events are logged by accident."""

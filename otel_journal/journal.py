@@ -13,14 +13,13 @@ from . import ids, process_life
 from .capture import Capture
 from .events import MAX_EVENT_TYPE, NS_PER_S
 from .exposition import Metrics, metrics_for
-from .ledger import Ledger, Limits, Sampled, Sampler, Switches
 from .observations import Ambient, Annotated, ExternalUsage
+from .parts import beats_for, ledger_for, sidecar_exports, spans_for
 from .pipeline import Pipeline, Sink, remaining
 from .propagation import Propagation, span_context_of
 from .recorder import Recorder
 from .reports import Reports
-from .settings import Settings, attribute_names
-from .spans import Spans
+from .settings import Settings
 from .stats import ProcessStats
 from .store import Store, StoreSink, open_configured
 from .tool_calls import ToolCalls
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from .handler import RunJournal
-    from .operations import Operation
     from .payload import Redact
     from .summary import RunSummary
 
@@ -86,18 +84,17 @@ class Journal:
         self._closing = threading.Lock()
         self._closed = False
         self.registry = REGISTRY if registry is None else registry
-        self._spans = self._span_sink(tracer_provider)
+        self._beats = beats_for(self.settings, self.store, tracer_provider)
+        self._spans = spans_for(self.settings, tracer_provider)
         self._metrics = self._metric_sink(self.registry)
-        self.ledger = self._ledger()
+        process = self._beats.process if self._beats is not None else ""
+        feed = self.store is not None
+        self.ledger = ledger_for(self.settings, feed=feed, spans=self._spans, process=process)
         self.recorder = Recorder(
             self.ledger, capacity=self.settings.queue_size, failed=self.handler_failed
         )
         self.capture = self._capture()
-        self.propagation = Propagation(
-            self._identity,
-            limit=self.settings.max_open_operations,
-            enabled=self.settings.propagate and not self.settings.disabled,
-        )
+        self.propagation = self._propagation()
         self._tool_calls = ToolCalls(self.recorder, self.capture)
         self.pipeline = self._pipeline()
         self.recorder.attach(self.pipeline)
@@ -109,24 +106,20 @@ class Journal:
 
     # Parts -----------------------------------------------------------------------------------
 
+    def _propagation(self) -> Propagation:
+        return Propagation(
+            self._identity,
+            limit=self.settings.max_open_operations,
+            enabled=self.settings.propagate and not self.settings.disabled,
+        )
+
     def _pipeline(self) -> Pipeline:
         return Pipeline(
             self._sinks(),
             capacity=self.settings.queue_size,
             linger=self.settings.linger,
-            tick=self.recorder.sweep,
+            tick=self._tick,
             failed=self._reports.failed,
-        )
-
-    def _span_sink(self, provider: TracerProvider | None) -> Spans | None:
-        settings = self.settings
-        if settings.disabled or settings.spans == "none":
-            return None
-        return Spans(
-            provider,
-            generation=settings.semconv,
-            capture_content=settings.capture_content,
-            span_attributes=attribute_names(settings.span_attributes),
         )
 
     def _metric_sink(self, registry: CollectorRegistry) -> Metrics | None:
@@ -141,38 +134,19 @@ class Journal:
         store = (
             StoreSink(self.store, failed=self._reports.failed) if self.store is not None else None
         )
+        if sidecar_exports(self.settings):
+            return [] if store is None else [store]
         return [sink for sink in (store, self._spans, self._metrics) if sink is not None]
 
-    def _ledger(self) -> Ledger:
-        settings = self.settings
-        return Ledger(
-            wall=_wall,
-            limits=Limits(
-                max_open=settings.max_open_operations,
-                max_remembered=settings.max_remembered,
-                max_summaries=settings.max_summaries,
-                max_age_ns=int(settings.max_operation_age * NS_PER_S),
-                grace_ns=int(settings.grace * NS_PER_S),
-            ),
-            switches=Switches(
-                track_usage=settings.track_token_usage,
-                all_spans=settings.spans == "all",
-                feed=self.store is not None,
-            ),
-            sampler=self._sampler(),
+    def _tick(self) -> float:
+        """Do what is due in the ledger, and say that this process lives."""
+        working = bool(
+            len(self.recorder) or len(self.pipeline) or self.ledger.stats.operations_open
         )
-
-    def _sampler(self) -> Sampler | None:
-        spans = self._spans
-        if spans is None:
-            return None
-
-        def sample(root: Operation, ambient: Ambient | None) -> Sampled:
-            parent = span_context_of(ambient) if ambient is not None else None
-            trace_id = int(root.run.trace_id, 16)
-            return Sampled(*spans.sample(trace_id, root.name, root.kind, root.attributes, parent))
-
-        return sample
+        beat = self._beats.next(working=working) if self._beats is not None else None
+        if beat is not None:
+            self.recorder.put(beat)
+        return self.recorder.sweep()
 
     def _capture(self) -> Capture:
         return Capture(
@@ -385,9 +359,7 @@ class Journal:
         """Start over in a forked child, without the parent's queue, locks and worker."""
         self._lost_before = 0
         self.recorder.forked()
+        if self._beats is not None:
+            self._beats.forked()
+            self.ledger.belong_to(self._beats.process)
         self.pipeline.forked()
-
-
-def _wall(at: int) -> int:
-    """Unix nanoseconds of a recent monotonic reading."""
-    return time.time_ns() - (time.perf_counter_ns() - at)

@@ -87,6 +87,12 @@ class Ledger:
         """Hand out the events since the last call, in order."""
         return self._state.take()
 
+    def belong_to(self, process: str) -> None:
+        """Put the id of this process onto what follows, runs that are open included."""
+        self._state.process = process
+        for op in self._state.table.open.values():
+            op.run.process = process
+
     @property
     def streams(self) -> RecentlyUsed[StreamClock]:
         """Clocks of the calls that stream, by key; callbacks write them without a lock."""

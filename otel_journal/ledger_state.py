@@ -53,6 +53,8 @@ class LedgerState:
         self.external: RecentlyUsed[bool] = RecentlyUsed(limits.max_remembered)
         """Sources whose usage came from outside the callbacks."""
         self.out: list[Event] = []
+        self.process = ""
+        """Id of this process on its events; empty when nothing durable reads them."""
 
     def emit(self, event: Event, run: Run) -> None:
         """Append an event, after the rows of its run that were waiting for usage."""

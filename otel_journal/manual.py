@@ -52,6 +52,7 @@ class Manual:
             thread_id=op.run.thread_id if op is not None else "",
             content=o.content,
             metadata=o.metadata,
+            process=self._state.process,
         )
         if op is not None:
             self._state.emit(event, op.run)
@@ -93,6 +94,7 @@ class Manual:
                 thread_id=totals.thread_id,
                 metadata={"external": True, "usage": msgspec.structs.asdict(o.usage)},
                 span=block,
+                process=self._state.process,
             )
         )
 

@@ -147,6 +147,7 @@ class Opening:
         trace_id = ambient.trace_id if ambient is not None else ids.trace_id(o.key, occurrence)
         totals.trace_id = trace_id
         run = Run(totals.run_id, totals.thread_id, trace_id, totals, self._wall(o.at), o.at)
+        run.process = self._state.process
         if ambient is not None:
             run.ambient_parent, run.remote_parent = ambient.span_id, ambient.remote
             run.trace_state = ambient.trace_state

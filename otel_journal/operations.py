@@ -33,6 +33,7 @@ class Run(msgspec.Struct, eq=False, gc=False):
     input_tokens: int = 0
     output_tokens: int = 0
     staged: list[StagedRows] = []
+    process: str = ""
 
     def wall(self, at: int) -> int:
         """Unix nanoseconds of a monotonic reading: immune to steps of the wall clock."""

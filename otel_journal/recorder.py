@@ -176,6 +176,12 @@ class Recorder:
             self._put()
             self._capacity = 0
 
+    def put(self, event: Event) -> None:
+        """Queue an event that is not the ledger's, in its place among those that are."""
+        with self._lock:
+            if self._pipeline is not None:
+                self._pipeline.put([event])
+
     def summary(self, run_id: str) -> RunSummary | None:
         """Totals of a run, exact at once."""
         with self._lock:

@@ -13,6 +13,7 @@ from opentelemetry.sdk.resources import (
     OTELResourceDetector,
     Resource,
 )
+from opentelemetry.sdk.trace import TracerProvider
 
 _DEFAULT: Final = {
     TELEMETRY_SDK_LANGUAGE: "python",
@@ -32,3 +33,8 @@ def environment_resource() -> Resource:
         return Resource.create()
     except RuntimeError:
         return Resource(_DEFAULT).merge(OTELResourceDetector().detect())
+
+
+def provider_without_export() -> TracerProvider:
+    """Return a provider with the sampler and the resource of the environment, and no exporter."""
+    return TracerProvider(resource=environment_resource(), shutdown_on_exit=False)

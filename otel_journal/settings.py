@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .semconv import Generation
 
 PREFIX: Final = "OTEL_JOURNAL_"
+SIDECAR_PREFIX: Final = PREFIX + "SIDECAR_"
+"""What begins so belongs to `sidecar.configuration`."""
 CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """Shared switch for message content (OpenTelemetry GenAI util): NO_CONTENT, SPAN_ONLY, ..."""
 DISABLED_VARIABLE: Final = "OTEL_SDK_DISABLED"
@@ -171,6 +173,13 @@ class Settings:
         _store_url,
         "memory:, sqlite:///PATH or postgresql://USER@HOST/NAME",
     )
+    export: str = _setting(
+        "inline",
+        "Who exports: this process, or a sidecar that reads the store, which then has to be set; "
+        "this process only appends to it.",
+        _choice("inline", "sidecar"),
+        "inline or sidecar",
+    )
     max_label_values: int = _setting(
         100,
         "Distinct values per metric label; further ones are folded into __other__ and counted.",
@@ -250,6 +259,8 @@ class Settings:
             if text := env.get(variable, "").strip():
                 values[field.name] = _parse(variable, text, field)
         for variable in (name for name in env if name.startswith(PREFIX)):
+            if variable.startswith(SIDECAR_PREFIX):
+                continue
             if variable not in fields:
                 known = ", ".join(sorted(fields))
                 msg = f"{variable} is not a setting of otel-journal; known: {known}"

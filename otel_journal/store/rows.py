@@ -23,6 +23,7 @@ class _Body(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     content: Any = None
     metadata: dict[str, Any] = {}
     span: SpanBlock | None = None
+    process: str = ""
 
 
 _encoder: Final = msgspec.json.Encoder()
@@ -30,14 +31,14 @@ _decoder: Final = msgspec.json.Decoder(_Body)
 
 
 def encode(event: Event) -> bytes:
-    """Return content, metadata and span block as JSON in UTF-8.
+    """Return content, metadata, span block and process as JSON in UTF-8.
 
     Raises:
         EventError: the content is no JSON value (`payload` sees to it before), or has lone
             surrogates.
     """
     try:
-        return _encoder.encode(_Body(event.content, event.metadata, event.span))
+        return _encoder.encode(_Body(event.content, event.metadata, event.span, event.process))
     except (TypeError, ValueError, UnicodeEncodeError, RecursionError) as error:
         msg = f"event {event.event_id!r} cannot be stored: {type(error).__name__}"
         raise EventError(msg) from error
@@ -91,4 +92,5 @@ def decode(  # noqa: PLR0913, PLR0917 - a row, in the order of its columns
         metadata=read.metadata,
         span=read.span,
         seq=seq,
+        process=read.process,
     )

@@ -52,6 +52,7 @@ FROZEN = {
     "tool_call.completed": "trace",
     "llm.tool.result": "message",
     "retrieval.end": "trace",
+    "process.beat": "trace",
 }
 """Names and categories; renaming, removing or re-categorising one breaks every reader."""
 
@@ -60,7 +61,9 @@ ENDS = {
     "run.end", "run.error", "run.interrupted", "node.end", "llm.end", "llm.error",
     "tool_call.completed", "retrieval.end",
 }  # fmt: skip
-WITHOUT_SPAN = {"llm.human.input", "llm.ai.response", "llm.tool.result", "run.resumed"}
+WITHOUT_SPAN = {
+    "llm.human.input", "llm.ai.response", "llm.tool.result", "run.resumed", "process.beat",
+}  # fmt: skip
 
 
 class State(TypedDict, total=False):
@@ -165,9 +168,9 @@ def _by_hand(journal: Journal) -> None:
 
 
 @pytest.fixture(scope="module")
-def emitted() -> list[Event]:
+def emitted(tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
     """Provide all events of real graphs and of every hook called by hand."""
-    store = open_store("memory:")
+    store = open_store(f"sqlite:///{tmp_path_factory.mktemp('catalogue')}/journal.db")
     settings = Settings(grace=0.0, linger=0.0, spans="none")
     with Journal(settings, registry=CollectorRegistry(), store=store) as journal:
         _graphs(journal.handler())
@@ -176,7 +179,9 @@ def emitted() -> list[Event]:
         assert journal.shutdown()
         snapshot = journal.snapshot()
     assert snapshot.handler_errors == 0
-    return store.read(limit=10_000)
+    events = store.read(limit=10_000)
+    store.close()
+    return events
 
 
 def test_names_are_frozen() -> None:
@@ -247,6 +252,14 @@ def test_every_operation_ends_exactly_once(emitted: list[Event]) -> None:
     assert len(began) == len(set(began))
     assert len(ended) == len(set(ended))
     assert set(began) <= set(ended)
+
+
+def test_every_event_says_which_process_made_it(emitted: list[Event]) -> None:
+    """A sidecar must know whose operations are open when a process dies."""
+    beats = [event for event in emitted if event.event_type == "process.beat"]
+
+    assert {event.process for event in emitted} == {beats[0].process} == {beats[0].run_id}
+    assert beats[0].metadata["resource"]["service.name"]
 
 
 def test_end_events_are_complete(emitted: list[Event]) -> None:

@@ -118,6 +118,7 @@ SETTINGS: dict[str, Any] = {
     "propagate": True,
     "span_attributes": "",
     "store": "",
+    "export": "inline",
 }
 """Name of each setting -> its default. New settings may be added; these stay."""
 
@@ -129,7 +130,7 @@ SUMMARY = (
 
 ENVELOPE = (
     "event_id", "seq", "thread_id", "run_id", "event_type", "category", "content", "metadata",
-    "created_at", "span",
+    "created_at", "span", "process",
 )  # fmt: skip
 """What every stored event has, as attributes."""
 
