@@ -11,12 +11,13 @@ import dataclasses
 import os
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from .errors import SettingsError
+from .setting_fields import BOOLEAN, boolean, check, choice, integer, parsed, seconds, setting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from .semconv import Generation
 
@@ -27,57 +28,12 @@ CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """Shared switch for message content (OpenTelemetry GenAI util): NO_CONTENT, SPAN_ONLY, ..."""
 DISABLED_VARIABLE: Final = "OTEL_SDK_DISABLED"
 
-_TRUE: Final = frozenset({"true", "1", "yes", "on"})
-_FALSE: Final = frozenset({"false", "0", "no", "off"})
 _CAPTURE: Final = {
     "no_content": False,
     "span_only": True,
     "event_only": False,
     "span_and_event": True,
 }
-
-
-def _setting(default: Any, doc: str, parse: Callable[[str], Any], allowed: str) -> Any:
-    return dataclasses.field(
-        default=default, metadata={"doc": doc, "parse": parse, "allowed": allowed}
-    )
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() in _TRUE:
-        return True
-    if text.lower() in _FALSE:
-        return False
-    raise ValueError
-
-
-def _integer(low: int, high: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        value = int(text)
-        if not low <= value <= high:
-            raise ValueError
-        return value
-
-    return parse
-
-
-def _seconds(low: float, high: float) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        value = float(text)
-        if not low <= value <= high:  # NaN fails both comparisons
-            raise ValueError
-        return value
-
-    return parse
-
-
-def _choice(*values: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text.lower() not in values:
-            raise ValueError
-        return text.lower()
-
-    return parse
 
 
 def _capture(text: str) -> bool:
@@ -113,7 +69,6 @@ def _store_url(text: str) -> str:
     return text
 
 
-_BOOLEAN: Final = "true or false"
 _DAY_S: Final = 86_400.0
 
 
@@ -121,27 +76,27 @@ _DAY_S: Final = 86_400.0
 class Settings:
     """Everything that can be configured; the environment gives the same names in upper case."""
 
-    semconv: Generation = _setting(
+    semconv: Generation = setting(
         "0.1",
         "Generation of GenAI names on spans and metrics.",
-        _choice("0.1", "1.41", "both"),
+        choice("0.1", "1.41", "both"),
         "0.1, 1.41 or both",
     )
-    spans: str = _setting(
+    spans: str = setting(
         "kept",
         "Which operations become spans: roots, nodes, model, tool and retrieval calls, or all.",
-        _choice("kept", "all", "none"),
+        choice("kept", "all", "none"),
         "kept, all or none",
     )
-    metrics: bool = _setting(True, "Fold events into Prometheus series.", _boolean, _BOOLEAN)
-    capture_content: bool = _setting(
+    metrics: bool = setting(True, "Fold events into Prometheus series.", boolean, BOOLEAN)
+    capture_content: bool = setting(
         False,
         "Put prompts, completions, tool arguments and results, queries and exception messages on "
         f"spans and logs. Also set by {CAPTURE_VARIABLE}=SPAN_ONLY or SPAN_AND_EVENT.",
-        _boolean,
-        _BOOLEAN,
+        boolean,
+        BOOLEAN,
     )
-    span_attributes: str = _setting(
+    span_attributes: str = setting(
         "",
         "Names of the attributes that go onto spans, comma-separated; a name that ends in * stands "
         "for all that begin so. Empty: all. otel_journal.outcome and error.type always stay; "
@@ -149,98 +104,98 @@ class Settings:
         _attributes,
         "attribute names separated by commas, each may end in *",
     )
-    max_content_chars: int = _setting(
+    max_content_chars: int = setting(
         32_768,
         "Longest content attribute or stored payload, in characters; longer values are cut "
         "inside valid JSON, marked and counted.",
-        _integer(64, 10_000_000),
+        integer(64, 10_000_000),
         "an integer from 64 to 10000000",
     )
-    track_token_usage: bool = _setting(
-        True, "Count tokens in totals, spans and metrics.", _boolean, _BOOLEAN
+    track_token_usage: bool = setting(
+        True, "Count tokens in totals, spans and metrics.", boolean, BOOLEAN
     )
-    propagate: bool = _setting(
+    propagate: bool = setting(
         True,
         "Make nodes, tools and model calls current in the OpenTelemetry context, so that HTTP and "
         "DB spans become their children and provider instrumentations keep quiet.",
-        _boolean,
-        _BOOLEAN,
+        boolean,
+        BOOLEAN,
     )
-    store: str = _setting(
+    store: str = setting(
         "",
         "URL of the durable journal: memory:, sqlite:///PATH or postgresql://USER@HOST/NAME. "
         "Empty: none.",
         _store_url,
         "memory:, sqlite:///PATH or postgresql://USER@HOST/NAME",
     )
-    export: str = _setting(
+    export: str = setting(
         "inline",
         "Who exports: this process, or a sidecar that reads the store, which then has to be set; "
         "this process only appends to it.",
-        _choice("inline", "sidecar"),
+        choice("inline", "sidecar"),
         "inline or sidecar",
     )
-    max_label_values: int = _setting(
+    max_label_values: int = setting(
         100,
         "Distinct values per metric label; further ones are folded into __other__ and counted.",
-        _integer(1, 100_000),
+        integer(1, 100_000),
         "an integer from 1 to 100000",
     )
-    max_open_operations: int = _setting(
+    max_open_operations: int = setting(
         10_000,
         "Operations open at once; beyond it the oldest is closed as abandoned and counted.",
-        _integer(16, 10_000_000),
+        integer(16, 10_000_000),
         "an integer from 16 to 10000000",
     )
-    max_operation_age: float = _setting(
+    max_operation_age: float = setting(
         86_400.0,
         "Seconds after which an operation that never ended is closed as abandoned.",
-        _seconds(0.1, 30 * _DAY_S),
+        seconds(0.1, 30 * _DAY_S),
         "seconds from 0.1 to 2592000",
     )
-    max_remembered: int = _setting(
+    max_remembered: int = setting(
         10_000,
         "Ended operations remembered to recognise replays and late children.",
-        _integer(16, 10_000_000),
+        integer(16, 10_000_000),
         "an integer from 16 to 10000000",
     )
-    max_summaries: int = _setting(
+    max_summaries: int = setting(
         1_000,
         "Ended runs whose summary stays available.",
-        _integer(1, 1_000_000),
+        integer(1, 1_000_000),
         "an integer from 1 to 1000000",
     )
-    grace: float = _setting(
+    grace: float = setting(
         2.0,
         "Seconds that late usage may take to reach its span, and a child may outlive its parent "
         "before it is closed.",
-        _seconds(0.0, 600.0),
+        seconds(0.0, 600.0),
         "seconds from 0 to 600",
     )
-    queue_size: int = _setting(
+    queue_size: int = setting(
         65_536,
         "Events waiting for the worker. Payload (feed rows) is dropped from half of it, spans "
         "and counters only when it is full; both are counted.",
-        _integer(16, 10_000_000),
+        integer(16, 10_000_000),
         "an integer from 16 to 10000000",
     )
-    linger: float = _setting(
+    linger: float = setting(
         0.02,
         "Seconds the worker waits for more events before it handles a batch.",
-        _seconds(0.0, 10.0),
+        seconds(0.0, 10.0),
         "seconds from 0 to 10",
     )
-    shutdown_timeout: float = _setting(
+    shutdown_timeout: float = setting(
         5.0,
         "Seconds that the flush at interpreter exit may take.",
-        _seconds(0.0, 600.0),
+        seconds(0.0, 600.0),
         "seconds from 0 to 600",
     )
-    disabled: bool = _setting(
+    disabled: bool = setting(
         False,
         f"Record nothing at all. Also set by {DISABLED_VARIABLE}=true.",
-        _boolean,
-        _BOOLEAN,
+        boolean,
+        BOOLEAN,
     )
 
     @classmethod
@@ -257,7 +212,7 @@ class Settings:
         values: dict[str, Any] = {}
         for variable, field in _shared(fields).items():
             if text := env.get(variable, "").strip():
-                values[field.name] = _parse(variable, text, field)
+                values[field.name] = _read(variable, text, field)
         for variable in (name for name in env if name.startswith(PREFIX)):
             if variable.startswith(SIDECAR_PREFIX):
                 continue
@@ -266,7 +221,7 @@ class Settings:
                 msg = f"{variable} is not a setting of otel-journal; known: {known}"
                 raise SettingsError(msg)
             if text := env[variable].strip():
-                values[fields[variable].name] = _parse(variable, text, fields[variable])
+                values[fields[variable].name] = parsed(variable, text, fields[variable])
         return cls(**values)
 
     def __post_init__(self) -> None:
@@ -275,10 +230,7 @@ class Settings:
         Raises:
             SettingsError: a value is not allowed.
         """
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value != field.default:
-                _parse(field.name, str(value), field)
+        check(self)
 
 
 def _shared(fields: Mapping[str, dataclasses.Field[Any]]) -> dict[str, dataclasses.Field[Any]]:
@@ -289,13 +241,8 @@ def _shared(fields: Mapping[str, dataclasses.Field[Any]]) -> dict[str, dataclass
     }
 
 
-def _parse(variable: str, text: str, field: dataclasses.Field[Any]) -> Any:
-    parse = cast("Callable[[str], Any]", field.metadata["parse"])
-    allowed = field.metadata["allowed"]
+def _read(variable: str, text: str, field: dataclasses.Field[Any]) -> Any:
     if variable == CAPTURE_VARIABLE:
-        parse, allowed = _capture, "NO_CONTENT, SPAN_ONLY, EVENT_ONLY or SPAN_AND_EVENT"
-    try:
-        return parse(text)
-    except (ValueError, KeyError):
-        msg = f"{variable}={text!r} is not allowed; allowed: {allowed}"
-        raise SettingsError(msg) from None
+        allowed = "NO_CONTENT, SPAN_ONLY, EVENT_ONLY or SPAN_AND_EVENT"
+        return parsed(variable, text, field, _capture, allowed)
+    return parsed(variable, text, field)
