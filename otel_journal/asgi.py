@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import process_life
-from .instrument import renew
+from .instrumentation import renew
 from .model_hooks import process_journal
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from otel_journal.testing import ScriptedModel, ai
 
 pytestmark = pytest.mark.flaky(reruns=2)  # measures time, on a machine others use too
 
-instrumenting = importlib.import_module("otel_journal.instrument")
+instrumenting = importlib.import_module("otel_journal.instrumentation")
 """The module: the package may export its function under the same name."""
 
 GRAPHS: Final = importlib.import_module("langgraph.pregel.main")
@@ -379,7 +379,7 @@ ACTIVATE: Final = """
 import importlib, sys, logging
 logging.basicConfig(format="%(levelname)s %(message)s")
 import otel_journal
-instrumenting = importlib.import_module("otel_journal.instrument")
+instrumenting = importlib.import_module("otel_journal.instrumentation")
 peer = getattr(importlib.import_module(sys.argv[1]), sys.argv[2])() if len(sys.argv) > 1 else None
 if peer: peer.instrument()
 instrumenting.instrument(otel_journal.Journal(otel_journal.Settings(spans="none")))
