@@ -18,6 +18,7 @@ from .commands.check import check
 from .commands.import_checkpoint import import_checkpoint
 from .commands.prune import prune
 from .commands.reading import EXIT_FAILED
+from .commands.rules import rules
 from .commands.runs import runs
 from .commands.show import show
 from .commands.tail import tail
@@ -69,7 +70,7 @@ def commands() -> None:
     """Record LangGraph agents: traces, token counters, and a feed that add up."""
 
 
-for _command in (runs, show, tail, check, prune, import_checkpoint):
+for _command in (runs, show, tail, check, prune, import_checkpoint, rules):
     commands.add_command(_debug_option(_command))
 
 

@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from otel_journal.rule_settings import settings_group
+
 
 def run(promtool: Path, *arguments: str | Path) -> None:
     """Run promtool; its own words are the failure message."""
@@ -28,6 +30,14 @@ def checks_of(rule_tests: list[dict[str, Any]]) -> list[tuple[str, set[str]]]:
 def test_rules_are_valid(promtool: Path, rule_files: tuple[Path, ...]):
     """Promtool's checks, all of its linters included."""
     run(promtool, "check", "rules", "--lint=all", "--lint-fatal", *rule_files)
+
+
+def test_settings_are_current(dashboards: Path):
+    """What Prometheus loads is what the settings file says, as the README makes it."""
+    rules = dashboards / "rules"
+    made = settings_group((rules / "settings.toml").read_text(encoding="utf-8"), "settings.toml")
+
+    assert (rules / "settings.rules.yml").read_text(encoding="utf-8") == made
 
 
 def test_rules_do_what_their_tests_say(promtool: Path, rule_test: Path):
