@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 
-_UNFINISHED: frozenset[Outcome | None] = frozenset({"error", "cancelled", "abandoned", "unknown"})
+UNFINISHED: frozenset[Outcome | None] = frozenset({"error", "cancelled", "abandoned", "unknown"})
 """Outcomes of a run that a later `invoke(None)` goes on from."""
 
 
@@ -117,7 +117,7 @@ class Lineage:
         target = self._paused.get((thread, checkpoint_id))
         if target is None:
             last = self._last_runs.get(thread)
-            if last is None or last.outcome not in _UNFINISHED:
+            if last is None or last.outcome not in UNFINISHED:
                 return False
             target = last.trace_id, last.span_id
         link = Link(*target, "resumes")

@@ -67,7 +67,7 @@ def prune(
     if (up_to is None) == (older_than is None):
         msg = "give one of --up-to SEQ and --older-than DURATION"
         raise click.UsageError(msg)
-    with opened(url) as store:
+    with opened(url, change=not dry_run) as store:
         if older_than is not None:
             extent = extent_before(store, time.time_ns() - older_than)
         elif dry_run:

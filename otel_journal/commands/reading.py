@@ -42,15 +42,18 @@ def _given(value: str | None) -> str:
 
 
 @contextmanager
-def opened(url: str, *, make: bool = False) -> Iterator[Store]:
-    """Open a store, and close it afterwards; make one that is missing only with `make`.
+def opened(url: str, *, change: bool = False, make: bool = False) -> Iterator[Store]:
+    """Open a store, and close it afterwards: to look into it, unless told otherwise.
+
+    With `change` it can be written to, with `make` it is also made when it is missing.
 
     Raises:
         StoreError: the URL names no store, or one that cannot be opened.
     """
     from otel_journal.store import existing, open_store  # noqa: PLC0415 - --help stays fast
 
-    store = open_store(url if make else existing(url))
+    writable = change or make or url == "memory:"  # which is empty, and nobody else's
+    store = open_store(existing(url) if change else url, read_only=not writable)
     try:
         yield store
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from otel_journal.errors import StoreError
@@ -20,12 +20,15 @@ _logger: Final = logging.getLogger("otel_journal")
 ALLOWED: Final = "memory:, sqlite:///PATH[?synchronous=NORMAL|FULL] or postgresql://USER@HOST/NAME"
 """What a store URL may be, for messages."""
 
+ALLOWED_TABLES: Final = "sqlite:///PATH or postgresql://USER@HOST/NAME"
+"""What a store URL may be where its tables matter, for messages."""
+
 _SQLITE: Final = "sqlite:///"
 _SQLITE_MAGIC: Final = b"SQLite format 3\0"
 _SYNCHRONOUS: Final = ("NORMAL", "FULL")
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str, *, read_only: bool = False) -> Store:
     """Open the store behind a URL.
 
     ``memory:`` keeps events until the process ends. ``sqlite:///journal.db`` is a file beside
@@ -33,16 +36,24 @@ def open_store(url: str) -> Store:
     missing. ``?synchronous=FULL`` survives a power cut, the default NORMAL every death of a
     process. ``postgresql://`` takes what libpq takes and needs the extra ``postgres``.
 
+    A store of an older release is brought up to date. With `read_only` it is left as it is: what
+    is there is read, nothing is made, changed or moved, and every method that would write raises
+    StoreError. The right to read, on the file or the tables, is enough for that.
+
     Raises:
-        StoreError: the URL names no store, or the store cannot be opened.
+        StoreError: the URL names no store, or the store cannot be opened; with `read_only` also
+            when it is not there, damaged, of a newer release, or ``memory:``.
     """
     scheme, separator, _ = url.partition(":")
     if url == "memory:":
+        if read_only:
+            msg = "a memory: store ends with its process and cannot be shared with a reader"
+            raise StoreError(msg)
         return MemoryStore()
     if separator and scheme == "sqlite":
-        return _sqlite(url)
+        return _sqlite(url, read_only=read_only)
     if separator and scheme in {"postgresql", "postgres"}:
-        return _postgres(url)
+        return _postgres(url, read_only=read_only)
     msg = f"store URL {_shown(url)!r} is not allowed; allowed: {ALLOWED}"
     raise StoreError(msg)
 
@@ -80,9 +91,35 @@ def open_configured(url: str) -> Store | None:
         return None
 
 
-def _sqlite(url: str) -> Store:
+def schema_at(url: str) -> int:
+    """Return the number of the newest migration that ran on a store; it is left as it is.
+
+    Raises:
+        StoreError: the URL names no store, or one that is not there or cannot be read, or that
+            knows no migrations.
+    """
+    scheme = url.partition(":")[0]
+    if scheme == "sqlite":
+        from .sqlite_reader import read_schema  # noqa: PLC0415 - as in _sqlite
+
+        return read_schema(_sqlite_options(url)[0])
+    if scheme in {"postgresql", "postgres"}:
+        _need_psycopg()
+        from .postgres_schema import read_schema as read_schema_of  # noqa: PLC0415 - an extra
+
+        return read_schema_of(url)
+    msg = f"store URL {_shown(url)!r} has no tables; allowed: {ALLOWED_TABLES}"
+    raise StoreError(msg)
+
+
+def _sqlite(url: str, *, read_only: bool) -> Store:
     from .sqlite import SqliteStore  # noqa: PLC0415 - apsw is not needed by other stores
 
+    path, synchronous = _sqlite_options(url)
+    return SqliteStore(path, synchronous=synchronous, read_only=read_only)
+
+
+def _sqlite_options(url: str) -> tuple[str, Literal["NORMAL", "FULL"]]:
     parts = urlsplit(url)
     path = unquote(parts.path)[1:]
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -91,16 +128,20 @@ def _sqlite(url: str) -> Store:
     if parts.netloc or not path or not allowed or parts.fragment:
         msg = f"store URL {url!r} is not allowed; allowed: {ALLOWED}"
         raise StoreError(msg)
-    return SqliteStore(path, synchronous="FULL" if synchronous == "FULL" else "NORMAL")
+    return path, "FULL" if synchronous == "FULL" else "NORMAL"
 
 
-def _postgres(url: str) -> Store:
+def _postgres(url: str, *, read_only: bool) -> Store:
+    _need_psycopg()
+    from .postgres import PostgresStore  # noqa: PLC0415 - an extra
+
+    return PostgresStore(url, read_only=read_only)
+
+
+def _need_psycopg() -> None:
     if find_spec("psycopg") is None:
         msg = "a postgresql:// store needs psycopg: pip install 'otel-journal[postgres]'"
         raise StoreError(msg)
-    from .postgres import PostgresStore  # noqa: PLC0415 - an extra
-
-    return PostgresStore(url)
 
 
 def _shown(url: str) -> str:

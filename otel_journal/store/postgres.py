@@ -7,7 +7,7 @@ a transaction that stays open and has written, of whoever, holds new events back
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from psycopg import sql
 
@@ -15,15 +15,17 @@ from otel_journal.errors import StoreError
 
 from .checks import checked, checked_limit, storable
 from .postgres_link import PATIENCE_S, Link
-from .postgres_schema import admit
+from .postgres_schema import admit, admit_reader
 from .rows import decode, row_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from otel_journal.events import Event
 
     from .postgres_link import Connection
+
+_T = TypeVar("_T")
 
 MAX_BATCH: Final = 65_536
 """Most events of one `append`: the position in the batch has 16 bits of `seq`."""
@@ -116,7 +118,7 @@ class PostgresStore:
 
     name = "postgresql"
 
-    def __init__(self, url: str, *, patience: float = PATIENCE_S) -> None:
+    def __init__(self, url: str, *, patience: float = PATIENCE_S, read_only: bool = False) -> None:
         """Open the journal behind ``postgresql://USER:PASSWORD@HOST:PORT/DATABASE``.
 
         Creates its tables (``otel_journal*``) where there are none, and migrates old ones.
@@ -124,12 +126,15 @@ class PostgresStore:
         Args:
             url: The database, with libpq's options; other options come from libpq's variables.
             patience: Seconds for which a call tries again while the server is away.
+            read_only: Create and change nothing; every method that would write raises StoreError.
 
         Raises:
             StoreError: the URL cannot be read, the server is away or refuses, or the tables are
-                of a newer release. The message never holds the password.
+                of a newer release; with `read_only` also when there are none. The message
+                never holds the password.
         """
         self.epoch = ""
+        self._read_only = read_only
         self._link = Link(url, patience, self._admit)
         self._link.run(lambda _: None)
 
@@ -167,7 +172,7 @@ class PostgresStore:
                 promised.extend(written.values())
             return written
 
-        numbers = self._link.run(write)
+        numbers = self._write(write)
         # Read back, so that what the caller does to its own values is not in them. pop: of
         # events that repeat an id in the batch the first one was written.
         rows = zip(*columns, strict=True)
@@ -198,7 +203,7 @@ class PostgresStore:
                     row = connection.execute(_BY_ID, [event.event_id]).fetchone()
             return decode(*row), row[0] in promised
 
-        return self._link.run(write)
+        return self._write(write)
 
     def read(self, after: int = 0, limit: int = 500) -> list[Event]:
         """Events with ``seq > after`` in order, skipping none.
@@ -292,7 +297,7 @@ class PostgresStore:
         Raises:
             StoreError: the store is away or closed.
         """
-        return self._number(_OF_THREAD, thread_id)
+        return self._deleted(_OF_THREAD, thread_id)
 
     def delete_run(self, run_id: str) -> int:
         """Delete all events of a run; return how many.
@@ -300,7 +305,7 @@ class PostgresStore:
         Raises:
             StoreError: the store is away or closed.
         """
-        return self._number(_OF_RUN, run_id)
+        return self._deleted(_OF_RUN, run_id)
 
     def prune(self, up_to: int) -> int:
         """Delete all events with ``seq <= up_to``; return how many.
@@ -308,18 +313,31 @@ class PostgresStore:
         Raises:
             StoreError: the store is away or closed.
         """
-        return self._number(_UP_TO, _bigint(up_to))
+        return self._deleted(_UP_TO, _bigint(up_to))
 
     def close(self) -> None:
         """Close the connections of this process; safe to repeat."""
         self._link.close()
 
     def _admit(self, connection: Connection) -> None:
-        epoch = admit(connection)
+        epoch = admit_reader(connection) if self._read_only else admit(connection)
         if self.epoch not in {"", epoch}:
             msg = f"the store {self._link.address} was replaced by another: open it again"
             raise StoreError(msg)
         self.epoch = epoch
+
+    def _write(self, work: Callable[[Connection], _T]) -> _T:
+        self._refuse_when_read_only()
+        return self._link.run(work)
+
+    def _deleted(self, query: sql.Composed, value: str | int) -> int:
+        self._refuse_when_read_only()
+        return self._number(query, value)
+
+    def _refuse_when_read_only(self) -> None:
+        if self._read_only:
+            msg = f"store {self._link.address}: opened read-only"
+            raise StoreError(msg)
 
     def _feed(
         self, column: str, value: str, before: int | None, after: int | None, limit: int

@@ -45,7 +45,7 @@ class Link:
     Idle connections are kept per process: a child never touches what it inherited.
     """
 
-    def __init__(self, url: str, patience: float, admit: Callable[[Connection], None]) -> None:
+    def __init__(self, url: str, patience: float, admit: Callable[[Connection], object]) -> None:
         """Read a URL; nothing is connected yet.
 
         Args:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from psycopg.errors import UndefinedColumn, UndefinedTable
+
 from otel_journal.errors import StoreError
 
 from . import migrations
+from .postgres_link import PATIENCE_S, Link
 from .rows import SCHEMA
 
 if TYPE_CHECKING:
@@ -17,6 +20,13 @@ _LOCK: Final = 0x6F74_656C_6A6E_6C31
 
 _SESSION: Final = "SELECT set_config('idle_in_transaction_session_timeout', '60s', false)"
 """A writer that stops between insert and commit would keep all readers waiting."""
+
+_READ_ONLY: Final = "SELECT set_config('default_transaction_read_only', 'on', false)"
+
+_NEEDED: Final = """
+SELECT seq, event_id, run_id, thread_id, event_type, category, created_ns, body
+FROM otel_journal_settled LIMIT 0
+"""
 
 _EXISTS: Final = """
 SELECT EXISTS (
@@ -49,6 +59,45 @@ def admit(connection: Connection) -> str:
         _raise_offset(connection)
     row = connection.execute("SELECT epoch FROM otel_journal").fetchone()
     return str(row[0]) if row else ""
+
+
+def admit_reader(connection: Connection) -> str:
+    """Keep a new connection from writing; return the epoch of the journal behind it.
+
+    Raises:
+        StoreError: there is no journal, a newer release made it, or it says too little.
+        psycopg.Error: the server refused, or went away.
+    """
+    connection.execute(_READ_ONLY)
+    schema = _schema(connection)
+    if not schema:
+        msg = "the database holds no journal that this account can see"
+        raise StoreError(msg)
+    try:
+        connection.execute(_NEEDED)
+        row = connection.execute("SELECT epoch FROM otel_journal").fetchone()
+    except (UndefinedColumn, UndefinedTable) as error:
+        if schema == SCHEMA:
+            raise
+        msg = (
+            f"the store has schema {schema}, this release needs {SCHEMA} to read it; "
+            "bring it up to date with: otel-journal migrate"
+        )
+        raise StoreError(msg) from error
+    return str(row[0]) if row else ""
+
+
+def read_schema(url: str) -> int:
+    """Return the number of the newest migration that ran on a database; 0: it holds no journal.
+
+    Raises:
+        StoreError: the server is away or refuses, or a newer release made the tables.
+    """
+    link = Link(url, PATIENCE_S, lambda connection: connection.execute(_READ_ONLY))
+    try:
+        return link.run(_schema)
+    finally:
+        link.close()
 
 
 def _schema(connection: Connection) -> int:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from otel_journal.errors import EventError, StoreError
 from otel_journal.stats import SinkCounts
+
+from .past import Past, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +33,8 @@ class StoreSink:
 
     The store comes first: what it knows already, from another handler, process or an earlier
     life of this one, has had its span and its count. While the store is away, events wait here,
-    in order and up to `MAX_BACKLOG`, and the other sinks do not wait for them.
+    in order and up to `MAX_BACKLOG`, and the other sinks do not wait for them. What resumes a run
+    that only the store remembers is linked to it here, unless the store is away.
     """
 
     name = "store"
@@ -46,6 +50,7 @@ class StoreSink:
         self.store = store
         self.counts = SinkCounts()
         self._failed = failed
+        self._past = Past(store, failed=failed)
         self._clock = clock
         self._lock = threading.Lock()
         self._backlog: deque[Event] = deque()
@@ -58,14 +63,27 @@ class StoreSink:
         That is what was new in the store, or everything while the store is away: the other
         sinks do not depend on it.
         """
+        admitted: list[Event] = []
+        left = events
         with self._lock:
             if not self._backlog and self._clock() >= self._try_at:
-                new = self._append(events)
-                if new is not None:
-                    return new
-            self._keep(events)
+                left = self._take_in(events, admitted)
+                if not left:
+                    return admitted
+            self._keep(left)
         self.catch_up()
-        return events
+        return [*admitted, *left]
+
+    def _take_in(self, events: Sequence[Event], admitted: list[Event]) -> Sequence[Event]:
+        """Store events, and add to `admitted` what was new; return those that have to wait."""
+        parts = parts_of(events)
+        for number, part in enumerate(parts):
+            completed = self._past.complete(part)
+            new = self._append(completed)
+            if new is None:
+                return [*completed, *chain.from_iterable(parts[number + 1 :])]
+            admitted.extend(new)
+        return ()
 
     def write(self, events: Sequence[Event]) -> None:
         """Store a batch, for a pipeline without other sinks."""

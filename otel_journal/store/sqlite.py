@@ -8,6 +8,7 @@ from . import sqlite_queries as sql
 from .checks import checked, checked_limit
 from .rows import decode, row_of
 from .sqlite_connection import JournalFile
+from .sqlite_reader import JournalReader
 
 if TYPE_CHECKING:
     import os
@@ -37,9 +38,13 @@ class SqliteStore:
         path: str | os.PathLike[str],
         *,
         synchronous: Literal["NORMAL", "FULL"] = "NORMAL",
+        read_only: bool = False,
         _max_pages: int | None = None,
     ) -> None:
         """Open the file, or make it. A file that is no database is renamed and begun anew.
+
+        With `read_only` nothing is written, made, migrated or renamed, and every method that
+        would write raises StoreError.
 
         Raises:
             StoreError: the file cannot be opened or made, belongs to another program, or was
@@ -49,7 +54,9 @@ class SqliteStore:
         if synchronous not in {"NORMAL", "FULL"}:
             msg = f"synchronous {synchronous!r} is not allowed; allowed: NORMAL, FULL"
             raise ValueError(msg)
-        self._file = JournalFile(path, synchronous, _max_pages)
+        self._file: JournalFile | JournalReader = (
+            JournalReader(path) if read_only else JournalFile(path, synchronous, _max_pages)
+        )
 
     @property
     def epoch(self) -> str:
@@ -188,11 +195,18 @@ def _insert(connection: apsw.Connection, rows: Sequence[Row]) -> Sequence[int]:
     inserted = connection.total_changes() - before
     if not inserted:
         return [0] * len(rows)
-    connection.execute(sql.RAISE_WATERMARK, (seqs[-1],))
     if inserted == len(rows):
+        connection.execute(sql.RAISE_WATERMARK, (seqs[-1],))
         return seqs
+    # Known ones have used up numbers: a gap would tell a reader that events are lost. Again, dense.
     new = {seq for (seq,) in connection.execute(sql.NEW, (last,))}
-    return [seq if seq in new else 0 for seq in seqs]
+    connection.execute(sql.TAKE_BACK, (last,))
+    numbers = iter(range(last + 1, last + 1 + len(new)))
+    given = [next(numbers) if seq in new else 0 for seq in seqs]
+    fresh = [(seq, *row) for seq, row in zip(given, rows, strict=True) if seq]
+    connection.executemany(sql.INSERT, fresh)
+    connection.execute(sql.RAISE_WATERMARK, (last + len(new),))
+    return given
 
 
 def _bound(number: int | None) -> int:

@@ -1,18 +1,13 @@
 """The file behind the SQLite store: opening, transactions, what to do when it is lost or damaged.
 
-A process has one connection that writes and one that reads. Both close before a fork and open
-again when they are needed: SQLite keeps its locks per process and file, so that even a new
-connection in a child would trust locks that only the parent holds.
+A process has one connection that writes and one that reads.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
-import os
 import threading
 import time
-import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
@@ -20,12 +15,21 @@ import apsw
 
 from otel_journal.errors import StoreError
 
-from .sqlite_file import companions, describe, folder_locked, identity, prepare, set_aside
+from .sqlite_file import (
+    companions,
+    describe,
+    folder_locked,
+    identity,
+    logger,
+    prepare,
+    set_aside,
+)
+from .sqlite_forks import guard
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Sequence
 
-_logger: Final = logging.getLogger("otel_journal")
 _T = TypeVar("_T")
 
 _BUSY_MS: Final = 5_000
@@ -35,10 +39,6 @@ _LOOK_EVERY_S: Final = 1.0
 _WAL_KEPT: Final = 64 * 1024 * 1024
 """A log that a long reader let grow shrinks to so many bytes."""
 _DAMAGED: Final = (apsw.NotADBError, apsw.CorruptError)
-
-_files: Final[weakref.WeakSet[JournalFile]] = weakref.WeakSet()
-_held: Final[list[JournalFile]] = []
-"""Files whose locks the forking thread holds."""
 
 
 class JournalFile:
@@ -67,7 +67,7 @@ class JournalFile:
         self._look_at = 0.0
         self._closed = False
         self._tried(lambda: None)
-        _files.add(self)
+        guard(self)
 
     def write(self, work: Callable[[apsw.Connection], _T]) -> _T:
         """Do `work` in one transaction: all of it or nothing.
@@ -104,6 +104,18 @@ class JournalFile:
         with self.writing, self.reading:
             self._closed = True
             self.disconnect()
+
+    def before_fork(self) -> None:
+        """Wait for the calls in progress, and disconnect."""
+        self.writing.acquire()
+        self.reading.acquire()
+        with contextlib.suppress(apsw.Error):
+            self.disconnect()
+
+    def after_fork(self) -> None:
+        """Go on; the next call opens the file again."""
+        self.reading.release()
+        self.writing.release()
 
     def disconnect(self, *, lost: bool = False) -> None:
         """Close the connections, with both locks held; the next call opens new ones.
@@ -181,7 +193,7 @@ class JournalFile:
             self._companions = companions(self.path)
             self._writer = writer
         if before not in {"", self.epoch}:
-            _logger.warning(
+            logger.warning(
                 "journal file %s was lost: it is another journal now, of epoch %s",
                 self.path,
                 self.epoch,
@@ -214,25 +226,3 @@ def _transaction(connection: apsw.Connection, work: Callable[[apsw.Connection], 
                 connection.execute("ROLLBACK")
         raise
     return result
-
-
-def _before_fork() -> None:
-    for file in sorted(_files, key=id):
-        file.writing.acquire()
-        file.reading.acquire()
-        _held.append(file)
-        with contextlib.suppress(apsw.Error):
-            file.disconnect()
-
-
-def _after_fork() -> None:
-    while _held:
-        file = _held.pop()
-        file.reading.release()
-        file.writing.release()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(
-        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
-    )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_logger: Final = logging.getLogger("otel_journal")
+logger: Final = logging.getLogger("otel_journal")
 
 APPLICATION_ID: Final = 0x6F746A6C
 """``otjl`` in the file's header: this is a journal of ours."""
@@ -88,7 +88,7 @@ def set_aside(path: Path, why: str, *, log_only: bool = False) -> None:
     for end in ends:  # the file last: while it is there, the next one tries again
         with contextlib.suppress(FileNotFoundError):
             _beside(path, end).rename(_beside(aside, end))
-    _logger.warning("journal file %s: %s; kept as %s", path, why, aside.name)
+    logger.warning("journal file %s: %s; kept as %s", path, why, aside.name)
 
 
 def prepare(connection: apsw.Connection, path: Path) -> str:
@@ -98,16 +98,12 @@ def prepare(connection: apsw.Connection, path: Path) -> str:
         StoreError: it belongs to another program, or to a newer release.
         apsw.Error: it is damaged, or cannot be written.
     """
-    owner, version = _owner(connection), connection.pragma("user_version")
+    owner, version = _owner(connection), schema_of(connection)
     if owner != APPLICATION_ID and _has_tables(connection):
         msg = f"journal file {path}: it is a SQLite database of another program; not touched"
         raise StoreError(msg)
-    if owner == APPLICATION_ID and version > SCHEMA:
-        msg = (
-            f"journal file {path}: its schema is {version}, this release knows up to {SCHEMA}; "
-            "update otel-journal"
-        )
-        raise StoreError(msg)
+    if owner == APPLICATION_ID:
+        _refuse_newer(path, version)
     mode = connection.pragma("journal_mode", "wal")
     if mode != "wal":
         msg = f"journal file {path}: the file system allows journal mode {mode} only, not wal"
@@ -115,6 +111,56 @@ def prepare(connection: apsw.Connection, path: Path) -> str:
     if owner != APPLICATION_ID or version < SCHEMA:
         _migrate(connection, version if owner == APPLICATION_ID else 0)
     return str(connection.execute(sql.EPOCH).get)
+
+
+def admit_reader(connection: apsw.Connection, path: Path) -> str:
+    """Return the epoch of a file that was opened to be read only, and is left as it is.
+
+    Raises:
+        StoreError: it is no journal, of a newer release, or of one whose tables say too little.
+        apsw.Error: it is damaged, or cannot be read.
+    """
+    refuse_foreign(connection, path)
+    version = schema_of(connection)
+    _refuse_newer(path, version)
+    try:
+        connection.execute(sql.READ, (0, 0)).fetchall()
+        return str(connection.execute(sql.EPOCH).get)
+    except apsw.SQLError as error:
+        if version == SCHEMA:
+            raise
+        msg = (
+            f"journal file {path}: its schema is {version}, this release needs {SCHEMA} to read "
+            "it; bring it up to date with: otel-journal migrate"
+        )
+        raise StoreError(msg) from error
+
+
+def refuse_foreign(connection: apsw.Connection, path: Path) -> str:
+    """Return no epoch: nothing but the owner of a file was looked at.
+
+    Raises:
+        StoreError: it is no journal.
+        apsw.Error: it is damaged, or cannot be read.
+    """
+    if _owner(connection) != APPLICATION_ID:
+        msg = f"journal file {path}: it is a SQLite database, but no journal"
+        raise StoreError(msg)
+    return ""
+
+
+def schema_of(connection: apsw.Connection) -> int:
+    """Return the number of the newest migration that ran on a file."""
+    return int(connection.pragma("user_version"))
+
+
+def _refuse_newer(path: Path, version: int) -> None:
+    if version > SCHEMA:
+        msg = (
+            f"journal file {path}: its schema is {version}, this release knows up to {SCHEMA}; "
+            "update otel-journal"
+        )
+        raise StoreError(msg)
 
 
 def describe(path: Path, error: Exception) -> str:

@@ -13,6 +13,7 @@ INSERT INTO events (seq, event_id, run_id, thread_id, event_type, category, crea
 VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (event_id) DO NOTHING
 """
 NEW: Final = "SELECT seq FROM events WHERE seq > ? ORDER BY seq"
+TAKE_BACK: Final = "DELETE FROM events WHERE seq > ?"
 WATERMARK: Final = "SELECT watermark FROM journal"
 RAISE_WATERMARK: Final = "UPDATE journal SET watermark = ?"
 EPOCH: Final = "SELECT epoch FROM journal"

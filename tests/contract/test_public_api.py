@@ -77,7 +77,7 @@ SIGNATURES: dict[str, tuple[Any, str]] = {
     "RunJournal": (RunJournal, "(journal=None, *, run_id=None, thread_id=None)"),
     "RunSummary.by": (RunSummary.by, "(self, dimension)"),
     "Settings.from_env": (Settings.from_env, "(environ=None)"),
-    "open_store": (open_store, "(url)"),
+    "open_store": (open_store, "(url, *, read_only=False)"),
     "Store.append": (Store.append, "(self, events)"),
     "Store.read": (Store.read, "(self, after=0, limit=500)"),
     "Store.events": (Store.events, "(self, run_id, types=None, after=0, limit=500)"),

@@ -375,7 +375,6 @@ def test_resumed_run_links_to_the_paused_one(
     assert (outcome(first), outcome(second)) == ("interrupted", "ok")
 
 
-@pytest.mark.xfail(strict=True, reason="a paused run is looked up in memory, not in the store")
 def test_link_survives_a_restart(
     settings: Settings, tracer_provider: TracerProvider, spans: InMemorySpanExporter
 ) -> None:
