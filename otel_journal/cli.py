@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from .commands.check import check
+from .commands.dead_letters import dead_letters
 from .commands.import_checkpoint import import_checkpoint
+from .commands.migrate import migrate
 from .commands.prune import prune
 from .commands.reading import EXIT_FAILED
 from .commands.rules import rules
 from .commands.runs import runs
 from .commands.show import show
+from .commands.sidecar import sidecar
 from .commands.tail import tail
 from .errors import JournalError
 
@@ -70,7 +73,18 @@ def commands() -> None:
     """Record LangGraph agents: traces, token counters, and a feed that add up."""
 
 
-for _command in (runs, show, tail, check, prune, import_checkpoint, rules):
+for _command in (
+    runs,
+    show,
+    tail,
+    check,
+    prune,
+    migrate,
+    import_checkpoint,
+    rules,
+    sidecar,
+    dead_letters,
+):
     commands.add_command(_debug_option(_command))
 
 

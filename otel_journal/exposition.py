@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from .events import Event
+    from .metric_catalogue import Series
     from .metric_series import Exemplar
     from .semconv import Generation
     from .stats import StatsSource
@@ -109,10 +110,19 @@ class JournalCollector(Collector):
             for event in events:
                 self.fold.apply(event)
 
+    def series(self) -> Sequence[Series]:
+        """Return every family that is exposed, in order."""
+        return series_of(self.fold.generation)
+
+    def folded(self) -> list[Reading]:
+        """Return what events come to, as of now."""
+        with self._lock:
+            return self.fold.read(self._clock_ns())
+
     def describe(self) -> Iterator[Metric]:
         """Return every family without samples, so that registering it does not collect."""
-        for series in series_of(self.fold.generation):
-            yield _family(Reading(series))
+        for series in self.series():
+            yield family(Reading(series))
 
     def collect(self) -> Iterator[Metric]:
         """Return every family with its samples; families without any are exposed empty."""
@@ -123,8 +133,8 @@ class JournalCollector(Collector):
         for source in sources:  # outside the lock: a snapshot takes locks of its own
             totals.add(source.snapshot())
         readings = {r.series.name: r for r in (*folded, *totals.read(self._version))}
-        for series in series_of(self.fold.generation):
-            yield _family(readings[series.name])
+        for series in self.series():
+            yield family(readings[series.name])
 
 
 class Metrics:
@@ -200,7 +210,8 @@ def metrics_for(
     return Metrics(collector)
 
 
-def _family(reading: Reading) -> Metric:
+def family(reading: Reading) -> Metric:
+    """Return one family with its samples, as the Prometheus client knows it."""
     series = reading.series
     if series.type == "histogram":
         return _histogram(reading)

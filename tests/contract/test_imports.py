@@ -49,8 +49,8 @@ ALLOWED = {
 }  # fmt: skip
 """Foreign package -> modules (or subpackages) that may import it at run time; None: all may."""
 
-BROAD = {"capture", "cli", "foreign", "model_hooks", "pipeline", "recorder", "spans"}
-"""Modules with a boundary: to payloads, users, agents, sinks, notes and samplers.
+BROAD = {"capture", "cli", "foreign", "model_hooks", "pipeline", "recorder", "sidecar", "spans"}
+"""Modules with a boundary: to payloads, users, agents, sinks, notes, threads and samplers.
 
 Each ``except Exception`` there says why in a comment."""
 

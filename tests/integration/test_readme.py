@@ -17,6 +17,9 @@ import otel_journal
 from otel_journal import Journal, Settings
 from otel_journal.events import OUTCOMES
 from otel_journal.metric_catalogue import ATTRIBUTION_LABELS, LLM_LABELS
+from otel_journal.sidecar.configuration import SidecarSettings
+from otel_journal.sidecar.series import OWN
+from otel_journal.sidecar.web.openapi import document
 from otel_journal.stats import CLOSE_REASONS, DROP_REASONS, OBSERVATION_KINDS
 
 ROOT = Path(__file__).parents[2]
@@ -220,6 +223,50 @@ def shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def tables(text: str) -> list[list[dict[str, str]]]:
+    """Return every table of a text."""
+    found = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    return [table(one) for one in found]
+
+
+class TestSidecar:
+    """The sidecar's settings and series."""
+
+    TABLES: ClassVar = tables(section("The sidecar"))
+
+    def test_settings(self):
+        """Every setting with its variable, default, allowed values and meaning, in order."""
+        (rows,) = (rows for rows in self.TABLES if "variable" in rows[0])
+        assert [tuple(row.values()) for row in rows] == [
+            (
+                f"`OTEL_JOURNAL_SIDECAR_{field.name.upper()}`",
+                f"`{shown(field.default)}`",
+                field.metadata["allowed"],
+                field.metadata["doc"],
+            )
+            for field in dataclasses.fields(SidecarSettings)
+        ]
+
+    def test_series(self):
+        """Every family that only a sidecar has: type, labels, help."""
+        (rows,) = (rows for rows in self.TABLES if "family of the sidecar" in rows[0])
+        assert [
+            (names(row["family of the sidecar"])[0], row["type"], names(row["labels"]))
+            for row in rows
+        ] == [(series.name, series.type, list(series.labels)) for series in OWN]
+        assert [row["meaning"] for row in rows] == [series.help for series in OWN]
+
+    def test_paths(self):
+        """Every path it names is served, and every one that is served is named."""
+        (rows,) = (rows for rows in self.TABLES if "path" in rows[0])
+        listed = {path for row in rows for path in names(row["path"])}
+        documented = {
+            path.replace("{run_id}", "ID").replace("{thread_id}", "ID")
+            for path in document()["paths"]
+        }
+        assert {path for path in documented if not path.endswith("/stream")} <= listed
+
+
 class TestLists:
     """Settings, outcomes, names."""
 
@@ -239,6 +286,7 @@ class TestLists:
     def test_every_setting_it_names_exists(self):
         """No heading or sentence names a setting that is not there."""
         known = {field.name.upper() for field in dataclasses.fields(Settings)}
+        known |= {f"SIDECAR_{field.name.upper()}" for field in dataclasses.fields(SidecarSettings)}
         assert set(re.findall(r"OTEL_JOURNAL_([A-Z_]+)", README)) <= known
         caps = {word for row in table(section("Limits")) for word in names(row["at this cap"])}
         assert {word for word in caps if not word.startswith("OTEL_")} <= known
@@ -246,6 +294,7 @@ class TestLists:
     def test_every_series_it_names_exists(self):
         """No sentence names a family that the table does not have."""
         listed = {names(row["family"])[0] for row in TestMetrics.ROWS}
+        listed |= {series.name for series in OWN}
         assert set(re.findall(r"`(otel_journal_[a-z_]+)`", README)) <= listed
 
     def test_outcomes(self):

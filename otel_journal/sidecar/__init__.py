@@ -1,0 +1,1 @@
+"""The process that reads a store and exports: spans, metrics and the feed."""
