@@ -70,9 +70,10 @@ class Life:
             SettingsError: a setting is not allowed.
             SidecarError: something that is needed cannot be opened.
         """
-        from otel_journal.sidecar import log_lines, service  # noqa: PLC0415 - an extra
-
         configuration: Configuration | None = self._read()
+        from otel_journal.sidecar import log_lines, service, workers  # noqa: PLC0415 - an extra
+
+        workers.look_for_cycles_less()
         complete = False
         while configuration is not None:
             log_lines.set_up(configuration.sidecar.log_format)

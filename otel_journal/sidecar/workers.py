@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 from typing import TYPE_CHECKING, Final
@@ -16,7 +17,16 @@ IDLE_S: Final = 0.02
 AGAIN_S: Final = 1.0
 """Pause after a step that failed, for example because the store is away."""
 
+NEW_OBJECTS: Final = 100_000
+"""Objects made between two looks of the garbage collector for cycles; Python's own choice of 700
+costs a quarter of all time here, because a batch is some ten thousand objects without any."""
+
 _logger: Final = logging.getLogger("otel_journal")
+
+
+def look_for_cycles_less() -> None:
+    """Tell the garbage collector of this process that batches of events have no cycles."""
+    gc.set_threshold(NEW_OBJECTS)
 
 
 class Worker:

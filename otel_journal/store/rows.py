@@ -81,16 +81,16 @@ def decode(  # noqa: PLR0913, PLR0917 - a row, in the order of its columns
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         msg = f"event {seq} of the store is damaged: {error}"
         raise StoreError(msg) from error
-    return Event(
-        event_id=event_id,
-        run_id=run_id,
-        event_type=event_type,
-        category=category,
-        created_ns=created_ns,
-        thread_id=thread_id,
-        content=read.content,
-        metadata=read.metadata,
-        span=read.span,
-        seq=seq,
-        process=read.process,
+    return Event(  # by position: a third of the price of names, for every row that is read
+        event_id,
+        run_id,
+        event_type,
+        category,
+        created_ns,
+        thread_id,
+        read.content,
+        read.metadata,
+        read.span,
+        seq,
+        read.process,
     )

@@ -10,6 +10,7 @@ encode_spans -> its OTLP exporter, to the same collector. CPU seconds of this pr
 from __future__ import annotations
 
 import argparse
+import gc
 import resource
 import sys
 import tempfile
@@ -38,6 +39,7 @@ from otel_journal.sidecar.otlp.endpoint import endpoint_from_env
 from otel_journal.sidecar.otlp.transport import connect
 from otel_journal.sidecar.relay import Relay
 from otel_journal.sidecar.state import State
+from otel_journal.sidecar.workers import look_for_cycles_less
 from otel_journal.spans import Spans
 
 BATCH = 512
@@ -120,6 +122,7 @@ def by_sidecar(folder: Path, url: str, port: int, spans: int, *, counting: bool)
     delivery = Delivery(transport, encoder, counts=ExportCounts(), stop=threading.Event())
     relay = Relay(store, state, delivery, encoder)
     books = Books(store, state, SidecarCollector(MetricsFold(), SidecarStats))
+    look_for_cycles_less()
     clock = Clock()
     while relay.step():
         pass
@@ -153,6 +156,7 @@ class Batches(SpanExporter):
 def by_sdk(url: str, port: int, spans: int) -> str:
     """Move everything through the SDK's spans and its exporter."""
     store = open_store(url, read_only=True)
+    gc.set_threshold(700)  # Python's own
     provider = TracerProvider(resource=Resource({"service.name": "x"}), shutdown_on_exit=False)
     exporter = OTLPSpanExporter(endpoint=f"http://127.0.0.1:{port}/v1/traces")
     provider.add_span_processor(SimpleSpanProcessor(Batches(exporter)))
