@@ -74,6 +74,7 @@ class Life:
         from otel_journal.sidecar import log_lines, service, workers  # noqa: PLC0415 - an extra
 
         workers.look_for_cycles_less()
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its core writes to stderr by itself
         complete = False
         while configuration is not None:
             log_lines.set_up(configuration.sidecar.log_format)

@@ -18,7 +18,7 @@ from otel_journal.metrics import MetricsFold
 from otel_journal.spans import END_EVENTS
 
 from .following import BATCH, Follower
-from .liveness import Signs, made_ends, process_of
+from .liveness import DatedSigns, Signs, made_ends, process_of
 from .state import Change
 from .trail import BEAT, Trail
 
@@ -69,13 +69,15 @@ class Books:
         collector: JournalCollector,
         *,
         dead_after: float = DEAD_AFTER_S,
+        once: bool = False,
         shard: Shard | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """Go on where `state` says, with its totals in the fold of `collector`.
 
-        `dead_after` seconds without a sign a process is dead, and what it left open is closed.
+        `dead_after` seconds without a sign a process is dead, and what it left open is closed;
+        who reads `once` judges by the dates of the signs.
 
         Raises:
             SidecarError: the state cannot be read, or is of a newer release.
@@ -87,15 +89,13 @@ class Books:
         self._wall_ns = wall_ns
         self._store = store
         self._restore(state.totals())
-        self._totals = Counter(
-            {name: n for name, n in state.counters().items() if name.startswith(PROJECTION)}
-        )
+        self._totals = Counter({k: n for k, n in state.counters().items() if _ours(k)})
         """Durable counters of this projection, with what is not committed yet."""
         self._made = MADE_ENDS in self._totals
         """Whether any end is of the sidecar's making: else none needs to be looked up."""
         self._trail = Trail(state)
         now = clock()
-        self._signs = Signs.since(now, dead_after, self._trail.processes())
+        self._signs = self._listening(dead_after, now, once=once)
         self._caught_up = False
         self._counted: Counter[str] = Counter()
         """What the next commit adds to the durable counters."""
@@ -197,6 +197,11 @@ class Books:
         processes = len({end.process for end in ends})
         _logger.warning("closed %d operations of %d dead processes", len(ends), processes)
         return len(ends)
+
+    def _listening(self, dead_after: float, now: float, *, once: bool) -> Signs:
+        signs = DatedSigns(dead_after, now, self._wall_ns()) if once else Signs(dead_after, now)
+        signs.remember(self._trail.processes(), now)
+        return signs
 
     def _restore(self, totals: dict[str, Any] | None) -> None:
         if totals is None:
@@ -310,3 +315,7 @@ class Books:
         self._trail.forget(self._wall_ns())
         self._signs.forget_silent((process.id for process in self._trail.silent(_EVER)), now)
         self._dirty = True
+
+
+def _ours(counter: str) -> bool:
+    return counter.startswith(PROJECTION)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from otel_journal import semconv as sc
 from otel_journal.blocks import CHAIN_KINDS, END_TYPES
-from otel_journal.events import CATALOGUE, ClosedBy, Event, Outcome, SpanBlock
+from otel_journal.events import CATALOGUE, NS_PER_S, ClosedBy, Event, Outcome, SpanBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,13 +43,10 @@ class Signs:
         self._last: dict[str, Sign] = {}
         self._listening_since = self._listened_at = now
 
-    @classmethod
-    def since(cls, now: float, dead_after: float, known: Iterable[Process]) -> Signs:
-        """Listen from `now` on, also to those that an earlier life of the sidecar had heard."""
-        signs = cls(dead_after, now)
+    def remember(self, known: Iterable[Process], now: float) -> None:
+        """Take over what an earlier life of the sidecar had heard: it counts as heard now."""
         for process in known:
-            signs.heard(process.id, process.last_sign_ns, now)
-        return signs
+            self.heard(process.id, process.last_sign_ns, now)
 
     def heard(self, process: str, made_ns: int, now: float) -> None:
         """Note a sign: any event, or one that an earlier life of the sidecar had read."""
@@ -85,6 +82,21 @@ class Signs:
         known = self._last.get(process)
         heard_at = self._listening_since if known is None else known.heard_at
         return now - max(heard_at, self._listening_since) >= self._dead_after
+
+
+class DatedSigns(Signs):
+    """Judges silence by the dates of the signs, for a sidecar that does not stay to listen.
+
+    The clocks of the machines have to agree within `dead_after`.
+    """
+
+    def __init__(self, dead_after: float, now: float, wall_ns: int) -> None:
+        """As `Signs`; it is `wall_ns` now, Unix time in nanoseconds."""
+        super().__init__(dead_after, now)
+        self._oldest_ns = wall_ns - int(dead_after * NS_PER_S)
+
+    def _silent(self, process: str, now: float) -> bool:  # noqa: ARG002 - the dates tell
+        return self.made_ns(process) <= self._oldest_ns
 
 
 def end_id(start: Event) -> str:

@@ -6,7 +6,7 @@ import logging
 import socket
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from otel_journal.store import Store
 
     from .configuration import Configuration
+    from .otlp.transport import Transport
 
 CLOSE_S: Final = 5.0
 """Longest wait for a thread that was told to halt: a request in flight, a commit."""
@@ -80,7 +81,10 @@ class Sidecar:
         return self._finish.is_set()
 
     def finish(self) -> None:
-        """Send and count what is there, then end; safe in a signal handler."""
+        """Send and count what is there, then end; safe in a signal handler.
+
+        Before `run` it asks for one reading of the journal, for cron.
+        """
         self._finish.set()
 
     def halt(self) -> None:
@@ -112,19 +116,16 @@ class Sidecar:
     def _work(
         self, store: Store, state: State, collector: SidecarCollector, drain_timeout: float | None
     ) -> bool:
-        settings = self.configuration.sidecar
-        books = Books(store, state, collector, dead_after=settings.dead_after, shard=self._shard)
-        encoder = SpanEncoder(self._shape())
-        transport = connect(self._endpoint)
-        delivery = Delivery(
-            transport,
-            encoder,
-            counts=self._counts,
-            stop=self._halt,
-            max_bytes=settings.max_request_bytes,
-            max_spans=settings.max_request_spans,
+        books = Books(
+            store,
+            state,
+            collector,
+            dead_after=self.configuration.sidecar.dead_after,
+            once=self.finishing,
+            shard=self._shard,
         )
-        relay = Relay(store, state, delivery, encoder, shard=self._shard)
+        transport = connect(self._endpoint)
+        relay = self._relay(store, state, transport)
         workers = [
             Worker("counting", books.step, finish=self._finish, halt=self._halt),
             Worker("sending", relay.step, finish=self._finish, halt=self._halt),
@@ -137,12 +138,26 @@ class Sidecar:
         transport.close()  # ends a request that is under way
         for worker in workers:
             worker.join(CLOSE_S)
-        books.close()
+        with suppress(SidecarError):  # said already, if the file is lost; counted again, if not
+            books.close()
         complete = all(worker.finished for worker in workers)
         if not complete:
             left = relay.follower.lag()
             _logger.warning("not everything was sent: %d events wait for the next start", left)
         return complete
+
+    def _relay(self, store: Store, state: State, transport: Transport) -> Relay:
+        settings = self.configuration.sidecar
+        encoder = SpanEncoder(self._shape())
+        delivery = Delivery(
+            transport,
+            encoder,
+            counts=self._counts,
+            stop=self._halt,
+            max_bytes=settings.max_request_bytes,
+            max_spans=settings.max_request_spans,
+        )
+        return Relay(store, state, delivery, encoder, shard=self._shard)
 
     def _drain(self, workers: list[Worker], timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout

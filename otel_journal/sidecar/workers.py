@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from otel_journal.errors import SidecarError, StoreError
 
+from .state_schema import StateDamagedError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -37,7 +39,8 @@ class Worker:
     ) -> None:
         """Repeat `step`, which returns False when it found nothing to do.
 
-        After `finish` it goes on while there is something to do, after `halt` not at all.
+        After `finish` it goes on while there is something to do, after `halt` not at all. It
+        sets both itself when the state file is lost: only a new start helps.
         """
         self.name = name
         self._step = step
@@ -71,6 +74,10 @@ class Worker:
     def _try(self) -> bool:
         try:
             busy = self._step()
+        except StateDamagedError as error:
+            self._failed(str(error))
+            self._finish.set()
+            self._halt.set()  # the next start sets the file aside, or uses the one in its place
         except (StoreError, SidecarError) as error:
             self._failed(str(error))
         except Exception as error:  # noqa: BLE001 - the other threads must not stay alone, unseen

@@ -10,9 +10,12 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from servers.otlp_answers import Answer
 from servers.otlp_sink import OtlpSink
 from servers.process import wait_until
+
+from otel_journal import open_store
 
 from .sidecar_process import SPANS_PER_RUN, SidecarProcess, record
 
@@ -208,6 +211,19 @@ def test_counters_go_on_after_a_kill(journal: Path) -> None:
     assert values == [3, 4, 4, 5, 5, 6]
 
 
+def test_a_state_that_is_lost_ends_it(journal: Path) -> None:
+    """Whoever restarts it gets a sidecar that works: this one could only count into nowhere."""
+    with SidecarProcess("--store", url(journal), **{OTLP: NOBODY}) as sidecar:
+        assert sidecar.answers("/metrics")
+        Path(f"{journal}.sidecar").unlink()
+        record(journal)
+        code, log = sidecar.ended()
+
+    assert code == 1
+    assert f"{journal}.sidecar" in log
+    assert "Traceback" not in log
+
+
 def test_a_damaged_state_is_set_aside(journal: Path) -> None:
     """It starts again from the beginning, says so, and does not die at every start."""
     state = Path(f"{journal}.sidecar")
@@ -221,3 +237,31 @@ def test_a_damaged_state_is_set_aside(journal: Path) -> None:
     with sqlite3.connect(state) as connection:
         assert connection.execute("PRAGMA quick_check").fetchone() == ("ok",)
     connection.close()
+
+
+def test_once_closes_what_died_before(tmp_path: Path) -> None:
+    """Cron finds a process that was killed long ago: its run is closed and sent."""
+    path = tmp_path / "journal.db"
+    record(path)
+    store = open_store(url(path))
+    long_ago = store.read()
+    store.close()
+    old = tmp_path / "old.db"
+    store = open_store(url(old))
+    hour_ns = 3_600 * 10**9
+    kept = [event for event in long_ago if event.event_type not in {"run.end", "llm.end"}]
+    store.append([replace(event, created_ns=event.created_ns - hour_ns) for event in kept])
+    store.close()
+    with OtlpSink() as sink:
+        once = SidecarProcess("--once", "--store", url(old), **{OTLP: sink.http_endpoint})
+        assert once.ended()[0] == 0
+        spans = sink.spans
+    closed = [s for s in spans if s.attributes.get("otel_journal.closed_by") == "process_died"]
+
+    assert len(spans) == SPANS_PER_RUN
+    assert sorted(span.name for span in closed) == [
+        "chat scripted-1",
+        "chat scripted-1",
+        "invoke_agent adder",
+    ]
+    assert {span.attributes["otel_journal.outcome"] for span in closed} == {"unknown"}

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from otel_journal import semconv as sc
 from otel_journal.errors import SidecarError
-from otel_journal.events import Event, Kind, SpanBlock
-from otel_journal.sidecar.liveness import Signs, end_id, made_ends, process_of
+from otel_journal.events import NS_PER_S, Event, Kind, SpanBlock
+from otel_journal.sidecar.liveness import DatedSigns, Signs, end_id, made_ends, process_of
 from otel_journal.sidecar.shard import MAX_SHARDS, Shard
 from otel_journal.store.sqlite import SqliteStore
 
@@ -60,6 +60,16 @@ def test_signs_of_an_earlier_life_give_everybody_the_full_time() -> None:
     assert signs.dead(["p1", "never heard of"], 1_009.9) == []
     assert signs.made_ns("p1") == 1
     assert signs.made_ns("never heard of") == 0
+
+
+def test_who_reads_once_judges_by_dates() -> None:
+    """It does not stay long enough to hear silence."""
+    now_ns = 1_764_500_000 * NS_PER_S
+    signs = DatedSigns(DEAD_AFTER, 5.0, now_ns)
+    signs.heard("old", now_ns - int((DEAD_AFTER + 1) * NS_PER_S), 5.0)
+    signs.heard("young", now_ns - int((DEAD_AFTER - 1) * NS_PER_S), 5.0)
+
+    assert signs.dead(["old", "young"], 5.0) == ["old"]
 
 
 @pytest.mark.parametrize("pause", [DEAD_AFTER / 2, 10 * DEAD_AFTER])
