@@ -83,6 +83,11 @@ class ServerProcess:
                 stderr=subprocess.STDOUT,
             )
 
+    @property
+    def pid(self) -> int:
+        """Process id of the server."""
+        return self._process.pid
+
     def wait_ready(self, ready: Callable[[], bool], timeout: float = 20.0) -> None:
         """Wait until `ready` answers True.
 
