@@ -14,7 +14,7 @@ from .capture import Capture
 from .events import MAX_EVENT_TYPE, NS_PER_S
 from .exposition import Metrics, metrics_for
 from .observations import Ambient, Annotated, ExternalUsage
-from .parts import beats_for, ledger_for, sidecar_exports, spans_for
+from .parts import beats_for, commits_at_once, ledger_for, sidecar_exports, spans_for
 from .pipeline import Pipeline, Sink, remaining
 from .propagation import Propagation, span_context_of
 from .recorder import Recorder
@@ -90,9 +90,7 @@ class Journal:
         process = self._beats.process if self._beats is not None else ""
         feed = self.store is not None
         self.ledger = ledger_for(self.settings, feed=feed, spans=self._spans, process=process)
-        self.recorder = Recorder(
-            self.ledger, capacity=self.settings.queue_size, failed=self.handler_failed
-        )
+        self.recorder = self._recorder()
         self.capture = self._capture()
         self.propagation = self._propagation()
         self._tool_calls = ToolCalls(self.recorder, self.capture)
@@ -105,6 +103,14 @@ class Journal:
         process_life.register(self)
 
     # Parts -----------------------------------------------------------------------------------
+
+    def _recorder(self) -> Recorder:
+        return Recorder(
+            self.ledger,
+            capacity=self.settings.queue_size,
+            failed=self.handler_failed,
+            sync=commits_at_once(self.settings, self.store),
+        )
 
     def _propagation(self) -> Propagation:
         return Propagation(
@@ -306,10 +312,11 @@ class Journal:
             was dropped since the last flush.
         """
         deadline = time.monotonic() + timeout
-        self.recorder.flush()
-        complete = self.pipeline.drain(remaining(deadline))
-        for sink in self.pipeline.sinks:
-            complete = sink.flush(remaining(deadline)) and complete
+        with self.recorder.undisturbed():
+            self.recorder.flush()
+            complete = self.pipeline.drain(remaining(deadline))
+            for sink in self.pipeline.sinks:
+                complete = sink.flush(remaining(deadline)) and complete
         lost = sum(sum(sink.counts.dropped.values()) for sink in self.pipeline.sinks)
         complete = complete and lost == self._lost_before
         self._lost_before = lost

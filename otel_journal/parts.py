@@ -48,6 +48,23 @@ def beats_for(
     return Beats(export=settings.export, resource=resource)
 
 
+def commits_at_once(settings: Settings, store: Store | None) -> bool:
+    """Return whether callbacks wait until their events are in the store.
+
+    Raises:
+        SettingsError: they should, and there is no store.
+    """
+    if settings.durability != "sync" or settings.disabled:
+        return False
+    if store is None and not settings.store:
+        msg = (
+            f"durability={settings.durability!r} needs a store: set OTEL_JOURNAL_STORE, or give "
+            "one to Journal"
+        )
+        raise SettingsError(msg)
+    return store is not None
+
+
 def spans_for(settings: Settings, provider: TracerProvider | None) -> Spans | None:
     """Return the span projection; with a sidecar it only answers who is sampled."""
     if settings.disabled or settings.spans == "none":

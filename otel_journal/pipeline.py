@@ -60,6 +60,11 @@ class Forking(Protocol):
 class Gate(Sink, Protocol):
     """The sink that comes first and knows what the others have had already."""
 
+    @property
+    def behind(self) -> bool:
+        """True while something waits that could not be taken."""
+        ...
+
     def admit(self, events: Sequence[Event]) -> Sequence[Event]:
         """Take events in order; return those that the other sinks should see."""
         ...
@@ -129,7 +134,7 @@ class Pipeline:
         """The worker will look at everything that is there now; callbacks read it, unlocked."""
         self._wake = Signal()
         self._urgent = Signal()
-        self._done = threading.Condition(threading.Lock())
+        self._done = threading.Condition(threading.RLock())  # finalizers may come here, too
         self._writing = threading.Lock()
         self._handled = 0
         self._accepted = 0
@@ -153,6 +158,15 @@ class Pipeline:
             sink.counts.dropped.update(dict.fromkeys(sink.counts.dropped, 0))
             if isinstance(sink, Forking):
                 sink.forked()
+
+    @property
+    def behind(self) -> bool:
+        """True while the gate could not take everything: its store is away."""
+        return self._gate is not None and self._gate.behind
+
+    def is_worker(self) -> bool:
+        """True on the worker's own thread."""
+        return self._worker is threading.current_thread()
 
     def __len__(self) -> int:
         """Events that wait."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
@@ -17,7 +18,7 @@ from uuid import UUID
 from . import process_life
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from .events import Event
     from .ledger import Ledger
@@ -35,22 +36,73 @@ costs every callback a little instead of one callback in many a lot."""
 _PATIENCE: Final = 2
 """Capacities of notes up to which a callback lets others empty the inbox rather than wait."""
 
+COMMIT_WAIT_S: Final = 5.0
+"""Longest that a callback waits for its commit: a store that hangs must not hang the agent."""
+
 Note: TypeAlias = "tuple[Callable[..., Observation], tuple[Any, ...], int]"
 """What makes the observation, its arguments, and the nanoseconds the callback took."""
+
+
+class OwnedLock:
+    """A lock that one thread may take again, and that knows whether it is that thread's."""
+
+    def __init__(self) -> None:
+        """Begin free."""
+        self._lock = threading.RLock()
+        self._owner = 0
+        self._depth = 0
+
+    def mine(self) -> bool:
+        """True when the calling thread holds it."""
+        return self._owner == threading.get_ident()
+
+    def acquire(self, *, blocking: bool = True, timeout: float = -1) -> bool:
+        """Take it; False when that was not possible in time, or at once if not `blocking`."""
+        taken = self._lock.acquire(blocking, timeout)
+        if taken:
+            self._owner = threading.get_ident()
+            self._depth += 1
+        return taken
+
+    def release(self) -> None:
+        """Give it back, as often as it was taken."""
+        self._depth -= 1
+        if not self._depth:
+            self._owner = 0
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        """Take it."""
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        """Give it back."""
+        self.release()
 
 
 class Recorder:
     """Serialises access to a ledger and queues its events."""
 
     def __init__(
-        self, ledger: Ledger, *, capacity: int, failed: Callable[[str, BaseException], None]
+        self,
+        ledger: Ledger,
+        *,
+        capacity: int,
+        failed: Callable[[str, BaseException], None],
+        sync: bool = False,
     ) -> None:
-        """Beyond `capacity` notes the callbacks themselves empty the inbox: they never wait."""
+        """Beyond `capacity` notes the callbacks themselves empty the inbox: they never wait.
+
+        But with `sync` a callback waits until what it noted is committed in the store.
+        """
         self.ledger = ledger
         self.callback_ns = 0
         """Wall time spent in callbacks, as far as it was noted: the price of the product."""
         self._capacity = capacity
         self._failed = failed
+        self._sync = sync
+        self._own = threading.local()
+        """``busy``: this thread is inside our own code, and must not wait for others."""
         self._pipeline: Pipeline | None = None
         self._born = 0
         """Monotonic time of the fork that made this process; 0 when nothing was open then."""
@@ -62,7 +114,7 @@ class Recorder:
         self._pipeline = pipeline
 
     def _begin(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = OwnedLock()
         self._draining = False
         self._inbox: deque[Note] = deque()
 
@@ -106,6 +158,39 @@ class Recorder:
                     self._lock.release()
         elif self._pipeline is not None and not self._pipeline.awake:
             self._pipeline.wake()
+        if self._sync:
+            self._commit()
+
+    def _commit(self) -> None:
+        """Wait until all that was noted is in the store, unless that cannot be waited for.
+
+        A finalizer that the garbage collector runs inside our own code would wait for itself, the
+        worker for its own work, and a store that is away for who knows what: then its events
+        wait for it.
+        """
+        pipeline = self._pipeline
+        if pipeline is None or pipeline.behind or pipeline.is_worker() or self._lock.mine():
+            return
+        with self.undisturbed() as free:
+            if not free:
+                return
+            with self._lock:
+                self._empty()
+            if not pipeline.drain(COMMIT_WAIT_S):
+                msg = f"an event was not committed within {COMMIT_WAIT_S:g} s"
+                self._failed("commit", TimeoutError(msg))
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[bool]:
+        """Let no callback on this thread wait meanwhile; gives False when that was so already."""
+        if getattr(self._own, "busy", False):
+            yield False
+            return
+        self._own.busy = True
+        try:
+            yield True
+        finally:
+            self._own.busy = False
 
     def record(self, o: Observation) -> None:
         """Append an observation that is complete."""

@@ -128,6 +128,13 @@ class Settings:
         _store_url,
         "memory:, sqlite:///PATH or postgresql://USER@HOST/NAME",
     )
+    durability: str = setting(
+        "batch",
+        "When events are committed: in groups, some time after the callback (OTEL_JOURNAL_LINGER), "
+        "or before the callback returns, which costs the agent that commit.",
+        choice("batch", "sync"),
+        "batch or sync",
+    )
     export: str = setting(
         "inline",
         "Who exports: this process, or a sidecar that reads the store, which then has to be set; "

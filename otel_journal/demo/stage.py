@@ -151,6 +151,7 @@ def _with_everything_shown(settings: Settings) -> Settings:
         metrics=True,
         track_token_usage=True,
         spans="kept",
+        export="inline",  # the report is made of the spans that this process makes
         grace=max(settings.grace, Settings().grace),  # usage must be able to come late
     )
 

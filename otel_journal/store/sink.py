@@ -57,6 +57,11 @@ class StoreSink:
         self._pause = FIRST_PAUSE_S
         self._try_at = 0.0
 
+    @property
+    def behind(self) -> bool:
+        """True while the store is away, and events wait for it."""
+        return bool(self._backlog)
+
     def admit(self, events: Sequence[Event]) -> Sequence[Event]:
         """Store a batch; return what the other sinks should see of it.
 

@@ -119,6 +119,7 @@ SETTINGS: dict[str, Any] = {
     "span_attributes": "",
     "store": "",
     "export": "inline",
+    "durability": "batch",
 }
 """Name of each setting -> its default. New settings may be added; these stay."""
 

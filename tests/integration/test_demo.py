@@ -268,6 +268,21 @@ class TestJson:
 class TestLoad:
     """`--runs N`."""
 
+    def test_it_fills_a_store_that_a_sidecar_reads(self, tmp_path):
+        """With the settings of an application that has one: the report is there all the same."""
+        journal = tmp_path / "journal.db"
+        store = {"OTEL_JOURNAL_STORE": f"sqlite:///{journal}", "OTEL_JOURNAL_EXPORT": "sidecar"}
+        assert run(**store).returncode == 0
+        listed = subprocess.run(  # noqa: S603 - our own program
+            [PROGRAM, "runs", "--json"],
+            env=environment(**store),
+            capture_output=True,
+            encoding="utf-8",
+            timeout=TIMEOUT_S,
+            check=True,
+        )
+        assert len(listed.stdout.splitlines()) >= 2
+
     def test_totals_grow_with_the_incidents_and_the_speed_is_told(self):
         """All accounts agree under load too; progress goes to stderr, away from the report."""
         done = run("--runs", "30", "--json")
