@@ -90,7 +90,7 @@ class Life:
 
     def _read(self) -> Configuration:
         try:
-            from otel_journal.sidecar import configuration  # noqa: PLC0415 - an extra
+            from otel_journal.sidecar import configuration, service  # noqa: F401, PLC0415 - an extra
         except ModuleNotFoundError as error:
             msg = f"the sidecar needs {error.name}: pip install 'otel-journal[sidecar]'"
             raise JournalError(msg) from error

@@ -7,6 +7,8 @@ import os
 import signal
 import socket
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -145,6 +147,25 @@ def test_bad_settings_stop_it_before_it_touches_anything(
     assert said in log
     assert "Traceback" not in log
     assert sorted(path.name for path in journal.parent.glob("*.sidecar*")) == []
+
+
+def test_without_its_packages_it_says_what_to_install(journal: Path) -> None:
+    """The application needs none of them, so they are an extra."""
+    program = (
+        "import sys; sys.modules['starlette'] = None; "
+        "from otel_journal.cli import main; main(['sidecar', '--store', sys.argv[1]])"
+    )
+    done = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-c", program, url(journal)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert "pip install 'otel-journal[sidecar]'" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_an_address_in_use_is_named(journal: Path) -> None:
