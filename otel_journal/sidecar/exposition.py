@@ -88,14 +88,13 @@ class SidecarCollector(JournalCollector):
 def _events(stats: SidecarStats) -> list[Reading]:
     """What became of the spans, and of everything that is counted."""
     get = stats.counters.get
-    handled = {OTLP: get("spans_handled", 0), METRICS: get("counters_handled", 0)}
+    exported = {OTLP: get("spans_handled", 0), METRICS: get("counters_handled", 0)}
     dropped = {
         "rejected": get("spans_rejected", 0),
         "dead_letter": sum(get(f"spans_dead_{reason}", 0) for reason in DEAD_REASONS),
         "store_error": get("spans_gaps", 0) + get("spans_damaged", 0),
     }
     pending = {sink: stats.pending.get(sink, 0) for sink in SINKS}
-    exported = {**handled, OTLP: handled[OTLP] - dropped["rejected"]}
     lost = get("counters_gaps", 0) + get("counters_damaged", 0)
     seen = {
         OTLP: exported[OTLP] + sum(dropped.values()) + pending[OTLP],
